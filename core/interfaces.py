@@ -1,0 +1,317 @@
+"""What a hook returns: one protocol for each, with its hot methods and what is safe when.
+
+`hooks.py` says when each is asked for and who may answer; this file says what the answer can do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from .records import (
+    Audit,
+    BoolArray,
+    Decision,
+    Draft,
+    DraftView,
+    Event,
+    Hit,
+    IngressAnswer,
+    IngressRequest,
+    IntArray,
+    KVCache,
+    LinearSpec,
+    Needs,
+    Outcome,
+    Plan,
+    PoolView,
+    Slots,
+    StepOutput,
+    StepView,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+    from .records import Batch
+
+
+# -- gateway process ------------------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class IngressStage(Protocol):
+    """One stage of the chain every request passes. `leave` runs exactly once for each request that entered."""
+
+    async def enter(self, request: IngressRequest) -> IngressAnswer: ...
+
+    def leave(self, request: IngressRequest, outcome: Outcome) -> None: ...
+
+
+@runtime_checkable
+class Router(Protocol):
+    """Picks a pool. `pick` is pure given what `observe` told it, and never polls."""
+
+    def pick(self, request: IngressRequest, pools: tuple[PoolView, ...]) -> Decision | None: ...
+
+    def observe(self, event: Event) -> None: ...
+
+
+# -- engine process: scheduling -------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Decides who runs. Offer whole pending counts: the core fits them to the budget and splits nothing."""
+
+    def plan(self, view: StepView) -> Plan: ...
+
+
+@runtime_checkable
+class Modifier(Protocol):
+    """Reorders or lowers a plan; what it adds or raises is clamped away."""
+
+    def revise(self, plan: Plan, view: StepView) -> Plan: ...
+
+
+# -- engine process: KV ---------------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class KVAllocator(Protocol):
+    """Owns which row holds which block. Block numbers are per group and count from 0.
+
+    The core calls it from one thread. It never preempts: the core picks the victim and releases it.
+    """
+
+    def grow(self, row: int, num_tokens: int) -> Slots | None:
+        """Make room for `num_tokens` tokens in all, all or nothing; None means no room and changes nothing.
+
+        Repeating a call is harmless. A block that is shared and will be written is listed in `copies`.
+        """
+        ...
+
+    def adopt(self, row: int, blocks: tuple[tuple[int, ...], ...]) -> None:
+        """Make blocks of a `Hit` the first blocks of a row that holds none."""
+        ...
+
+    def fork(self, parent: int, row: int, num_tokens: int) -> Slots | None:
+        """Let `row` share the parent's first `num_tokens` tokens. None: cannot, the core recomputes them."""
+        ...
+
+    def pin(self, blocks: tuple[tuple[int, ...], ...]) -> None:
+        """Keep blocks from being reused while somebody outside reads them."""
+        ...
+
+    def unpin(self, blocks: tuple[tuple[int, ...], ...]) -> None: ...
+
+    def commit(self, row: int, num_tokens: int, keys: tuple[bytes, ...]) -> None:
+        """The row's first `num_tokens` tokens are computed and accepted.
+
+        `keys` holds one key for each full block among them, or nothing where no provider asked for keys.
+        """
+        ...
+
+    def release(self, row: int) -> None:
+        """Give back all the row holds. Releasing an unknown row does nothing."""
+        ...
+
+    def num_free(self) -> int:
+        """Blocks that `grow` could take now, evictable ones included."""
+        ...
+
+    def audit(self) -> Audit: ...
+
+
+@runtime_checkable
+class PrefixMatcher(Protocol):
+    """What an allocator wrapper adds to be asked for prefix hits; its presence makes the core compute keys."""
+
+    def match(self, keys: tuple[bytes, ...]) -> Hit:
+        """The longest run of leading blocks that are cached. A probe: it takes nothing."""
+        ...
+
+
+@runtime_checkable
+class KVTransfer(Protocol):
+    """Optional: KV that leaves and enters the pool (disaggregated prefill and decode)."""
+
+    def export(self, row: int) -> object: ...
+
+    def import_(self, row: int, handle: object) -> Slots | None: ...
+
+
+# -- worker process -------------------------------------------------------------------------------------------------
+
+
+class AttentionImpl(Protocol):
+    """Attention over cached KV for one kind of layer. Everything that changes per step goes through `meta`."""
+
+    layout: str
+    """Order of the cache's axes: a permutation of "NSKD"."""
+
+    def plan(self, batch: Batch, group: int) -> Any:
+        """Once per step: whatever `write` and `forward` need of the batch, on the device."""
+        ...
+
+    def write(self, k: torch.Tensor, v: torch.Tensor, cache: KVCache, meta: Any) -> None:
+        """Store K and V `[T, K, D]` of this step. Per layer: no host sync, no Python state."""
+        ...
+
+    def forward(self, q: torch.Tensor, cache: KVCache, meta: Any, out: torch.Tensor) -> None:
+        """Fill `out` `[T, H, D]` from q `[T, H, D]`. Per layer: no host sync, no Python state."""
+        ...
+
+
+class KVCodec(Protocol):
+    """How K and V are stored. Scales travel inside the stored vector, so that a block is whole by itself."""
+
+    name: str
+    storage_dtype: str
+    """A torch dtype's name, such as "int8"."""
+
+    def storage_size(self, head_size: int) -> int:
+        """Elements of `storage_dtype` that one head's vector takes."""
+        ...
+
+    def encode(self, x: torch.Tensor) -> torch.Tensor:
+        """`[..., D]` to `[..., storage_size(D)]`."""
+        ...
+
+    def decode(self, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor: ...
+
+
+class TensorReader(Protocol):
+    """Reads a checkpoint's tensors without copying where the file allows it."""
+
+    def names(self) -> frozenset[str]: ...
+
+    def read(self, name: str) -> torch.Tensor:
+        """The tensor as stored, backed by the file's memory map: never write to it."""
+        ...
+
+    def fused(self, spec: LinearSpec, suffix: str, dtype: torch.dtype) -> torch.Tensor:
+        """The spec's `suffix` ("weight", "bias"), its parts joined in order, in `dtype`."""
+        ...
+
+
+class LinearRecipe(Protocol):
+    """How one linear is stored and multiplied."""
+
+    def load(self, reader: TensorReader, spec: LinearSpec) -> Any:
+        """The parameters, in whatever form `linear` wants them."""
+        ...
+
+    def linear(self, x: torch.Tensor, params: Any, out: torch.Tensor | None = None) -> torch.Tensor:
+        """x `[T, in]` to `[T, out]`, into `out` if given."""
+        ...
+
+    def report(self) -> Mapping[str, float]:
+        """Bytes, bits and error of what was loaded, for the plan and the benchmarks."""
+        ...
+
+
+Linear = Callable[["torch.Tensor"], "torch.Tensor"]
+"""A loaded linear as the decoder calls it: `[T, in]` to `[T, out]`."""
+
+
+class Worker(Protocol):
+    """Holds one shard of the weights and its KV tensors, and runs steps; plans nothing."""
+
+    def load(self) -> None: ...
+
+    def allocate(self, num_blocks: int) -> None: ...
+
+    def run(self, batch: Batch) -> StepOutput: ...
+
+
+class WorkerFactory(Protocol):
+    """Makes the worker for one shard, in the process that will run it."""
+
+    def __call__(self, shard: tuple[int, int] = (0, 1)) -> Worker: ...
+
+
+@runtime_checkable
+class Executor(Protocol):
+    """Runs batches. `collect` returns steps in the order of `submit`."""
+
+    max_in_flight: int
+    """Steps that may be submitted before the first is collected: 1 local, 2 overlapped, p for a pipeline."""
+
+    def start(self) -> None:
+        """Load what is to be run."""
+        ...
+
+    def allocate(self, num_blocks: int) -> None:
+        """Make the KV tensors; once, after `start`."""
+        ...
+
+    def submit(self, batch: Batch) -> int: ...
+
+    def collect(self, ticket: int) -> StepOutput: ...
+
+    def close(self) -> None: ...
+
+
+# -- engine process: tokens -----------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class Proposer(Protocol):
+    """Drafts tokens. The core masks, verifies and counts them."""
+
+    def propose(self, view: DraftView, num_drafts: IntArray) -> Draft:
+        """At most `num_drafts[b]` tokens for each row; none is fine."""
+        ...
+
+    def commit(self, rows: IntArray, num_accepted: IntArray) -> None:
+        """How many drafts of each row were accepted: move own state there."""
+        ...
+
+    def drop(self, rows: IntArray) -> None:
+        """The rows finished, were aborted or preempted."""
+        ...
+
+
+@runtime_checkable
+class LogitsStage(Protocol):
+    """Masks logits before sampling and verification: grammars, bans."""
+
+    def mask(self, rows: IntArray, drafts: tuple[IntArray, ...], offsets: IntArray) -> BoolArray | None:
+        """`[L, V]` allowed tokens, or None to allow all.
+
+        Entry i stands for row `rows[i]` after the first `offsets[i]` tokens of its draft `drafts[i]`.
+        """
+        ...
+
+    def advance(self, row: int, tokens: tuple[int, ...]) -> None:
+        """The row took these tokens."""
+        ...
+
+    def drop(self, rows: IntArray) -> None: ...
+
+
+# -- every process --------------------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class Control(Protocol):
+    """Named commands and counters of a plugin."""
+
+    def commands(self) -> Mapping[str, Callable[..., object]]: ...
+
+    def stats(self) -> Mapping[str, float]: ...
+
+
+@runtime_checkable
+class EventSink(Protocol):
+    """Receives the event stream, off the hot path."""
+
+    def on_events(self, events: tuple[Event, ...]) -> None: ...
+
+
+@runtime_checkable
+class HasNeeds(Protocol):
+    """Any provider may say what it takes before the KV pool is sized."""
+
+    def needs(self) -> Needs: ...
