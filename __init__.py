@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .core import VERSION as __version__
+
 if TYPE_CHECKING:
-    from .core.llm import LLM
+    from .core.gateway.llm import LLM
     from .core.sampling_params import SamplingParams
 
-__version__ = "0.1.0"
 __all__ = ["LLM", "SamplingParams", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "LLM":
-        from .core.llm import LLM
+        from .core.gateway.llm import LLM
 
         return LLM
     if name == "SamplingParams":

@@ -20,6 +20,7 @@ from .records import (
     IngressRequest,
     IntArray,
     KVCache,
+    KVSpec,
     LinearSpec,
     Needs,
     Outcome,
@@ -91,20 +92,6 @@ class KVAllocator(Protocol):
         """
         ...
 
-    def adopt(self, row: int, blocks: tuple[tuple[int, ...], ...]) -> None:
-        """Make blocks of a `Hit` the first blocks of a row that holds none."""
-        ...
-
-    def fork(self, parent: int, row: int, num_tokens: int) -> Slots | None:
-        """Let `row` share the parent's first `num_tokens` tokens. None: cannot, the core recomputes them."""
-        ...
-
-    def pin(self, blocks: tuple[tuple[int, ...], ...]) -> None:
-        """Keep blocks from being reused while somebody outside reads them."""
-        ...
-
-    def unpin(self, blocks: tuple[tuple[int, ...], ...]) -> None: ...
-
     def commit(self, row: int, num_tokens: int, keys: tuple[bytes, ...]) -> None:
         """The row's first `num_tokens` tokens are computed and accepted.
 
@@ -121,6 +108,25 @@ class KVAllocator(Protocol):
         ...
 
     def audit(self) -> Audit: ...
+
+
+@runtime_checkable
+class SharedBlocks(Protocol):
+    """What an allocator adds whose blocks may belong to more than one row. Without it, the core recomputes."""
+
+    def adopt(self, row: int, blocks: tuple[tuple[int, ...], ...]) -> None:
+        """Make blocks of a `Hit` the first blocks of a row that holds none."""
+        ...
+
+    def fork(self, parent: int, row: int, num_tokens: int) -> Slots | None:
+        """Let `row` share the parent's first `num_tokens` tokens. None: cannot, the core recomputes them."""
+        ...
+
+    def pin(self, blocks: tuple[tuple[int, ...], ...]) -> None:
+        """Keep blocks from being reused while somebody outside reads them."""
+        ...
+
+    def unpin(self, blocks: tuple[tuple[int, ...], ...]) -> None: ...
 
 
 @runtime_checkable
@@ -218,6 +224,9 @@ Linear = Callable[["torch.Tensor"], "torch.Tensor"]
 class Worker(Protocol):
     """Holds one shard of the weights and its KV tensors, and runs steps; plans nothing."""
 
+    kv_spec: KVSpec
+    """The groups of layers as this shard holds them."""
+
     def load(self) -> None: ...
 
     def allocate(self, num_blocks: int) -> None: ...
@@ -235,6 +244,8 @@ class WorkerFactory(Protocol):
 class Executor(Protocol):
     """Runs batches. `collect` returns steps in the order of `submit`."""
 
+    kv_spec: KVSpec
+    """What a block holds, in the process with the largest share of it."""
     max_in_flight: int
     """Steps that may be submitted before the first is collected: 1 local, 2 overlapped, p for a pipeline."""
 

@@ -116,8 +116,6 @@ class Needs:
     """What a provider takes beyond its code, asked before the KV pool is sized."""
 
     bytes: int = 0
-    hidden_layers: tuple[int, ...] = ()
-    groups: KVSpec = ()
 
 
 # -- requests at the door -------------------------------------------------------------------------------------------
@@ -361,8 +359,6 @@ class Batch:
     """The next token for each entry of `scored`."""
     num_top: int = 0
     """How many alternatives `scored` positions report."""
-    pooled: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
-    """`[B]` rows that want their final hidden states instead of logits, or empty for none."""
 
     @property
     def query_lens(self) -> IntArray:
@@ -391,8 +387,6 @@ class StepOutput:
     """`[len(batch.outputs), V]` float32 (float64 if the model is)."""
     scores: TokenScores | None = None
     """For `batch.scored`, reduced chunk by chunk: the whole `[T, V]` never exists."""
-    hidden: Mapping[int, torch.Tensor] = field(default_factory=dict)
-    """`[T, E]` by layer, for whoever asked in `Needs.hidden_layers`; -1 is the final norm's output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,7 +445,6 @@ class DraftView:
     """`[B]`"""
     tokens: tuple[IntArray, ...]
     """Per row, all its known tokens; the last one has not been computed yet."""
-    hidden: Mapping[int, torch.Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,212 @@
+"""One frozen, validated config from a TOML file, a recipe and the command line. Nothing else is a toggle."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+
+from .errors import ConfigError
+
+AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class PluginConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of every plugin's `Config`: typed fields with defaults, each with a docstring under it.
+
+    Constraints are annotations, such as `block_size: Annotated[int, msgspec.Meta(ge=1)] = 16`.
+    """
+
+
+class ModelConfig(PluginConfig, frozen=True, kw_only=True):
+    """Which model, and in which precision."""
+
+    name: str = "smollm2-135m"
+    """A catalogue name, a Hugging Face directory or id, or a .gguf file."""
+    dtype: Literal["auto", "float64", "float32", "bfloat16", "float16"] = "auto"
+    """Precision of weights and activations; `auto` is bfloat16 where the machine multiplies it, else float32."""
+
+
+class EngineConfig(PluginConfig, frozen=True, kw_only=True):
+    """What bounds the engine, the same for every arm of an ablation."""
+
+    max_num_seqs: AtLeastOne = 64
+    """Sequences that may run at once."""
+    max_step_tokens: AtLeastOne = 2048
+    """Tokens in one step; a longer prompt runs alone, since the core splits nothing."""
+    max_model_len: AtLeastOne | None = None
+    """Tokens of prompt and output together; by default the model's own limit, at most 4096."""
+    kv_bytes: AtLeastOne | None = None
+    """Bytes for KV; by default a fifth of the machine's memory."""
+    max_overtaken: AtLeastOne = 256
+    """Later requests that may be admitted before a waiting one before it goes first whatever the policy says."""
+    seed: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Seeds the noise of requests that bring no seed."""
+    allow_degrade: bool = False
+    """Start although a plugin that is switched on has no effect here; the plan then says so."""
+
+
+class PluginEntry(msgspec.Struct, frozen=True):
+    """One plugin that is switched on, with its options as written."""
+
+    name: str
+    options: Mapping[str, Any]
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole config. Plugins stand in the order in which they apply."""
+
+    model: ModelConfig = ModelConfig()
+    engine: EngineConfig = EngineConfig()
+    plugins: tuple[PluginEntry, ...] = ()
+
+
+# -- recipes: named, complete sets of plugins -----------------------------------------------------------------------
+
+
+def all_off() -> dict[str, dict[str, Any]]:
+    """No technique at all: the oracle of every plugin."""
+    return {}
+
+
+def recommended() -> dict[str, dict[str, Any]]:
+    """What we would switch on for you. Grows with the plugins that ship; none ships yet."""
+    return {}
+
+
+RECIPES: Mapping[str, Callable[[], dict[str, dict[str, Any]]]] = {"all_off": all_off, "recommended": recommended}
+
+
+# -- building a config ----------------------------------------------------------------------------------------------
+
+SECTIONS = ("model", "engine", "plugins")
+Struct = TypeVar("Struct", bound=PluginConfig)
+
+
+def build_config(
+    path: Path | None = None,
+    *,
+    recipe: str | None = None,
+    on: Iterable[str] = (),
+    off: Iterable[str] = (),
+    overrides: Iterable[str] = (),
+    sections: Mapping[str, Any] | None = None,
+) -> Config:
+    """File or recipe first, then `sections` (as from Python), `on`, `off`, then `overrides` ("a.b.c=value")."""
+    if path is not None and recipe is not None:
+        raise ConfigError("a config file and a recipe were both given: name one of them")
+    table = read_toml(path) if path is not None else {}
+    if "plugins" not in table:
+        table["plugins"] = recipe_plugins(recipe or ("recommended" if path is None else "all_off"))
+    for section, values in (sections or {}).items():
+        table[section] = dict(values) if section == "plugins" else {**table.get(section, {}), **values}
+    plugins = table["plugins"]
+    for name in on:
+        plugins.setdefault(name, {}).pop("enabled", None)
+    for override in overrides:
+        apply_override(table, override)
+    for name in off:
+        if name not in plugins:
+            raise ConfigError(f"cannot switch off {name!r}, which is not on: {listed('on are', plugins)}")
+        del plugins[name]
+    return from_table(table)
+
+
+def recipe_plugins(name: str) -> dict[str, dict[str, Any]]:
+    if name not in RECIPES:
+        raise ConfigError(unknown("recipe", name, RECIPES))
+    return RECIPES[name]()
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read config {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"config {path} is not valid TOML: {error}") from error
+
+
+def apply_override(table: dict[str, Any], override: str) -> None:
+    """Set one dotted key; the value is read as TOML, and as plain text where it is none."""
+    key, separator, text = override.partition("=")
+    path = [part.strip() for part in key.split(".")]
+    if not separator or len(path) < 2 or not all(path):
+        raise ConfigError(f"cannot read override {override!r}: write section.key=value")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    for part in path[:-1]:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"cannot apply override {override!r}: {part!r} is a value, not a section")
+    table[path[-1]] = value
+
+
+def from_table(table: Mapping[str, Any]) -> Config:
+    """Validate a parsed config; every unknown key is an error that lists the valid ones."""
+    if "pools" in table:
+        raise ConfigError("[pools] cannot be served by this version: remove the section, one engine is one pool")
+    for section in table:
+        if section not in SECTIONS:
+            raise ConfigError(unknown("config section", section, SECTIONS))
+    for section, values in table.items():
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"config section [{section}] must be a table, not {values!r}")
+    config = Config(
+        model=build_struct(ModelConfig, table.get("model", {}), "[model]"),
+        engine=build_struct(EngineConfig, table.get("engine", {}), "[engine]"),
+        plugins=tuple(plugin_entries(table.get("plugins", {}))),
+    )
+    if config.engine.max_step_tokens < config.engine.max_num_seqs:
+        raise ConfigError(
+            f"[engine] max_step_tokens = {config.engine.max_step_tokens} is below max_num_seqs = "
+            f"{config.engine.max_num_seqs}: every running sequence needs one token a step, so raise it"
+        )
+    return config
+
+
+def plugin_entries(plugins: Mapping[str, Any]) -> Iterable[PluginEntry]:
+    for name, options in plugins.items():
+        if not isinstance(options, Mapping):
+            raise ConfigError(f"[plugins.{name}] must be a table of options, not {options!r}")
+        options = dict(options)
+        enabled = options.pop("enabled", True)
+        if not isinstance(enabled, bool):
+            raise ConfigError(f"[plugins.{name}] enabled must be true or false, not {enabled!r}")
+        if enabled:
+            yield PluginEntry(name, options)
+
+
+def build_struct(struct: type[Struct], options: Mapping[str, Any], where: str) -> Struct:
+    """Options as written to a typed struct; unknown names and wrong types are errors that say where."""
+    for name in options:
+        if name not in struct.__struct_fields__:
+            raise ConfigError(f"{where}: {unknown('option', name, struct.__struct_fields__)}")
+    try:
+        return msgspec.convert(dict(options), struct)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def unknown(what: str, name: str, valid: Iterable[str]) -> str:
+    """The sentence for a name that does not exist: the near miss, and what does exist."""
+    names = sorted(valid)
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    return f"unknown {what} {name!r}{hint}: {listed('valid are', names)}"
+
+
+def listed(lead: str, names: Iterable[str]) -> str:
+    text = ", ".join(names)
+    return f"{lead} {text}" if text else f"{lead} none"
+
+
+def plain(values: Sequence[PluginEntry]) -> dict[str, dict[str, Any]]:
+    """Plugin entries as the tables they came from, for plans and manifests."""
+    return {entry.name: dict(entry.options) for entry in values}

@@ -1,0 +1,156 @@
+"""Builds an engine from a config, in the one order in which the parts can be sized.
+
+Codec, block size, attention, what everybody needs, number of blocks, allocator. No weights are read: `Engine.start`
+does that, so that a plan can be made and checked first.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..config import Config, EngineConfig
+from ..defaults import DEFAULTS
+from ..errors import ConfigError
+from ..interfaces import HasNeeds, KVAllocator, TensorReader
+from ..model.spec import ModelSpec
+from ..records import Device, KVSpec, KVView, Limits
+from ..registry import Bound, Registry
+from .engine import Engine
+from .parts import Parts
+
+DEFAULT_MODEL_LEN = 4096
+KV_SHARE = 5
+"""A fifth of the machine's memory is for KV unless the config says how much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """An engine that has not loaded its weights, and what it was built to."""
+
+    engine: Engine
+    registry: Registry
+    limits: Limits
+    kv: KVView
+    kv_spec: KVSpec
+    device: Device
+
+
+def make_registry(config: Config, classes: tuple[type, ...] = ()) -> Registry:
+    """The plugins of a config over the defaults, newly built: processes and engines share no instance."""
+    return Registry(config.plugins, [default() for default in DEFAULTS], classes)
+
+
+def assemble(
+    config: Config,
+    registry: Registry,
+    spec: ModelSpec,
+    reader: Callable[[], TensorReader],
+    device: Device,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+) -> Assembled:
+    """Ask every hook of an engine and its worker. Raises PluginError or ConfigError; loads nothing."""
+    from ..model.worker import LocalWorker
+
+    limits = make_limits(config.engine, spec)
+    block_size = registry.block_size(limits)
+
+    def make_worker(shard: tuple[int, int] = (0, 1)) -> LocalWorker:
+        return LocalWorker(registry, spec, reader, device, limits.max_model_len, block_size, shard)
+
+    executor_base, executor_wrappers = registry.wrapped("execute", workers=make_worker)
+    executor = (executor_wrappers or [executor_base])[-1]
+    policy, modifiers = registry.schedule(limits=limits)
+    proposer = registry.one("propose_tokens", model=spec, limits=limits)
+    logits_stages = registry.every("logits", model=spec)
+    sinks = registry.every("observe")
+
+    providers = [executor, policy, *modifiers, proposer, *logits_stages]
+    needed = sum(each.value.needs().bytes for each in providers if each and isinstance(each.value, HasNeeds))
+    kv_spec: KVSpec = executor.value.kv_spec
+    num_blocks = count_blocks(config.engine, limits, kv_spec, block_size, needed)
+    kv = KVView(block_size, num_blocks, num_blocks)
+
+    def make_allocator() -> Bound[KVAllocator]:
+        base, wrappers = registry.wrapped("allocate_kv", spec=kv_spec, block_size=block_size, num_blocks=num_blocks)
+        return (wrappers or [base])[-1]
+
+    parts = Parts(
+        registry=registry,
+        limits=limits,
+        kv=kv,
+        num_groups=len(kv_spec),
+        vocab_size=spec.vocab_size,
+        eos_ids=spec.eos_ids,
+        policy=policy,
+        modifiers=modifiers,
+        make_allocator=make_allocator,
+        executor=executor,
+        proposer=proposer,
+        logits_stages=logits_stages,
+        sinks=sinks,
+        model=spec.name,
+        seed=config.engine.seed,
+        max_overtaken=config.engine.max_overtaken,
+        clock=clock,
+    )
+    return Assembled(Engine(parts), registry, limits, kv, kv_spec, device)
+
+
+def make_limits(config: EngineConfig, spec: ModelSpec) -> Limits:
+    max_model_len = config.max_model_len or min(spec.max_model_len, DEFAULT_MODEL_LEN)
+    if max_model_len > spec.max_model_len:
+        raise ConfigError(
+            f"[engine] max_model_len = {max_model_len} exceeds the {spec.max_model_len} tokens that model "
+            f"{spec.name!r} was trained for: lower it"
+        )
+    return Limits(config.max_num_seqs, config.max_step_tokens, max_model_len)
+
+
+def count_blocks(config: EngineConfig, limits: Limits, spec: KVSpec, block_size: int, needed: int) -> int:
+    """Blocks that fit into `kv_bytes` beside what providers need; every group holds that many."""
+    kv_bytes = (config.kv_bytes or total_memory() // KV_SHARE) - needed
+    block_bytes = block_size * sum(group.bytes_per_token for group in spec)
+    num_blocks = max(0, kv_bytes) // block_bytes
+    if block_size >= limits.max_model_len:
+        # a sequence never needs a second block, so there is no use for more of them than sequences
+        num_blocks = min(num_blocks, limits.max_num_seqs)
+    if num_blocks * block_size < min(limits.max_model_len, block_size) or not num_blocks:
+        raise ConfigError(
+            f"KV of {kv_bytes} bytes holds no block of {block_size} tokens, which takes {block_bytes}: "
+            "raise [engine] kv_bytes or lower max_model_len"
+        )
+    return num_blocks
+
+
+def total_memory() -> int:
+    """Bytes of memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def device_of(dtype: str) -> Device:
+    """The device that this process computes on, with the features that kernels ask for."""
+    return Device("cpu", dtype, cpu_features())
+
+
+def cpu_features() -> tuple[str, ...]:
+    """Vector and matrix units by the names the kernel gives them; empty where it gives none."""
+    interesting = ("avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16", "amx_int8")
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            flags = next((set(line.split()) for line in lines if line.startswith("flags")), set())
+    except OSError:
+        return ()
+    return tuple(feature for feature in interesting if feature in flags)
+
+
+def choose_dtype(asked: str) -> tuple[str, str]:
+    """(dtype, why) for `auto` or a name."""
+    if asked != "auto":
+        return asked, "asked for"
+    if {"amx_bf16", "avx512_bf16"} & set(cpu_features()):
+        return "bfloat16", "this processor multiplies bfloat16"
+    return "float32", "this processor does not multiply bfloat16"

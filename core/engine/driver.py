@@ -1,0 +1,306 @@
+"""Turns a policy's wish into work that fits: validates and clamps plans, allocates KV, picks victims.
+
+What every policy gets for free: somebody runs whenever somebody can, no step exceeds its budget, no prompt is split
+unless a modifier split it, nobody waits for ever, and a row without room preempts the last admitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..errors import PluginFault
+from ..interfaces import KVAllocator, Modifier, Policy, PrefixMatcher, SharedBlocks
+from ..records import NO_ROWS, BlockCopy, IntArray, KVView, Limits, Plan, StepView
+from ..registry import Bound
+from .block_keys import extend_keys
+from .requests import Requests
+from .sequence import IntBuffer, Sequence, State
+
+
+@dataclass(slots=True)
+class Chosen:
+    """A sequence that runs in this step, and for how many known tokens and drafts."""
+
+    sequence: Sequence
+    num_tokens: int
+    num_drafts: int = 0
+
+    @property
+    def is_last_chunk(self) -> bool:
+        """After this step every known token is computed, so the row samples."""
+        return self.sequence.num_computed + self.num_tokens == self.sequence.num_tokens
+
+
+class Driver:
+    def __init__(
+        self,
+        requests: Requests,
+        limits: Limits,
+        policy: Bound[Policy],
+        modifiers: list[Bound[Modifier]],
+        allocator: Bound[KVAllocator],
+        kv: KVView,
+        *,
+        proposer: str | None,
+        on_preempt: Callable[[Sequence], None],
+    ) -> None:
+        self.requests = requests
+        self.limits = limits
+        self.policy = policy
+        self.modifiers = modifiers
+        self.allocator = allocator
+        self.kv = kv
+        self.proposer = proposer
+        """The plugin that drafts, the only one whose modifier may ask for drafts."""
+        self.on_preempt = on_preempt
+        matcher = allocator.value
+        self.matcher = matcher if isinstance(matcher, PrefixMatcher) else None
+        self.can_fork = isinstance(matcher, SharedBlocks)
+        self.num_preempted = 0
+
+    # -- plan -------------------------------------------------------------------------------------------------------
+
+    def view(self, offered: list[Sequence], step: int, now: float, seed: int) -> StepView:
+        kv = replace(self.kv, num_free=self.allocator.value.num_free())
+        return self.requests.view(offered, step, now, seed, self.limits, kv)
+
+    def plan(self, view: StepView) -> Plan:
+        """The policy's plan after every modifier: each may reorder and lower, none may add or raise."""
+        plan = checked(self.policy.value.plan(view), view, self.policy.plugin, "plan")
+        for modifier in self.modifiers:
+            before = plan
+            plan = checked(modifier.value.revise(plan, view), view, modifier.plugin, "revise")
+            plan = lowered(before, plan)
+            if modifier.plugin != self.proposer:
+                plan = replace(plan, num_drafts=drafts_of(before, plan.order))
+        return plan
+
+    # -- fit --------------------------------------------------------------------------------------------------------
+
+    def fit(self, plan: Plan, view: StepView) -> list[Chosen]:
+        """Who runs: the plan in its order, as far as slots and the token budget go."""
+        budget = self.limits.max_step_tokens
+        if plan.token_budget is not None:
+            budget = min(budget, max(1, plan.token_budget))
+        left, num_running, is_blocked = budget, len(self.requests.running), False
+        chosen: list[Chosen] = []
+        for wish in self._in_order(plan, view):
+            is_waiting = wish.sequence.state is State.WAITING
+            if is_waiting and (is_blocked or num_running >= self.limits.max_num_seqs):
+                continue
+            if wish.num_tokens > budget and (is_waiting or not chosen):
+                # the core splits nothing: what exceeds the budget runs, once it is its turn, alone
+                return [wish]
+            wish.num_drafts = min(wish.num_drafts, max(0, left - wish.num_tokens))
+            if wish.num_tokens > left:
+                # a row that does not fit blocks those behind it, or short ones would overtake it for ever
+                is_blocked = is_blocked or is_waiting
+                continue
+            left -= wish.num_tokens + wish.num_drafts
+            num_running += is_waiting
+            chosen.append(wish)
+        return chosen
+
+    def _in_order(self, plan: Plan, view: StepView) -> list[Chosen]:
+        """The plan's wishes, clamped to what is pending; the first row offered if the plan wishes nothing."""
+        drafts = plan.num_drafts if len(plan.num_drafts) else np.zeros(len(plan.order), dtype=np.int64)
+        wishes = []
+        for row, count, num_drafts in zip(plan.order.tolist(), plan.num_tokens.tolist(), drafts.tolist(), strict=True):
+            sequence = self.requests.by_row[row]
+            num_tokens = min(count, sequence.num_pending)
+            if num_tokens > 0:
+                wishes.append(Chosen(sequence, num_tokens, draft_room(sequence, num_drafts)))
+        if not wishes:
+            # progress is not asked of a policy
+            first = self.requests.by_row[int(view.rows[0])]
+            wishes = [Chosen(first, first.num_pending)]
+        return wishes
+
+    # -- grow -------------------------------------------------------------------------------------------------------
+
+    def grow(self, chosen: list[Chosen], plan: Plan) -> tuple[list[Chosen], list[BlockCopy]]:
+        """Give each chosen row its KV, preempting where there is none; who got nothing does not run."""
+        granted: list[Chosen] = []
+        copies: dict[int, tuple[BlockCopy, ...]] = {}
+        num_preempted = self.num_preempted
+        is_full = False
+        for wish in chosen:
+            sequence = wish.sequence
+            if sequence.state is State.WAITING:
+                # a newcomer never takes from those who run, and nobody passes it in the queue
+                if is_full or self.num_preempted > num_preempted:
+                    continue
+                self._adopt_prefix(wish)
+            taken = self._grow_row(wish, plan, copies)
+            if taken is not None:
+                copies[sequence.row] = taken
+                granted.append(wish)
+            elif sequence.state is State.WAITING:
+                self._give_back(sequence)
+                is_full = True
+        granted = [wish for wish in granted if wish.sequence.row in copies]
+        for wish in granted:
+            if wish.sequence.state is State.WAITING:
+                self.requests.admit(wish.sequence)
+        return granted, [copy for wish in granted for copy in copies[wish.sequence.row]]
+
+    def _grow_row(
+        self, wish: Chosen, plan: Plan, copies: dict[int, tuple[BlockCopy, ...]]
+    ) -> tuple[BlockCopy, ...] | None:
+        sequence = wish.sequence
+        total = sequence.num_computed + sequence.num_in_flight + wish.num_tokens + wish.num_drafts
+        while True:
+            slots = self.allocator.value.grow(sequence.row, total)
+            if slots is not None:
+                return apply_slots(sequence, slots.blocks, slots.copies)
+            if sequence.state is State.WAITING:
+                return None
+            victim = self._victim(plan, sequence)
+            copies.pop(victim.row, None)
+            self.preempt(victim)
+            if victim is sequence:
+                return None
+
+    def _victim(self, plan: Plan, growing: Sequence) -> Sequence:
+        """Who gives way: the plan's victims first, then the last admitted, at last the growing row itself."""
+        running = self.requests.running
+        wished = [running[int(row)] for row in plan.victims if int(row) in running]
+        for victim in [*wished, *reversed(running.values())]:
+            if not victim.num_in_flight:
+                return victim
+        return growing
+
+    def preempt(self, sequence: Sequence) -> None:
+        """Take all KV from a running row; its tokens stay, and are computed again when it is admitted again."""
+        self._give_back(sequence)
+        self.requests.preempt(sequence)
+        self.num_preempted += 1
+        self.on_preempt(sequence)
+
+    def _give_back(self, sequence: Sequence) -> None:
+        self.allocator.value.release(sequence.row)
+        sequence.num_computed = sequence.num_cached = 0
+        sequence.tables = empty_tables(len(sequence.tables))
+
+    # -- prefixes and forks -----------------------------------------------------------------------------------------
+
+    def _adopt_prefix(self, wish: Chosen) -> None:
+        """Start a waiting row on the cached blocks of its prefix; the last token is always computed."""
+        sequence = wish.sequence
+        if self.matcher is None or sequence.wants_all_logits:
+            return
+        extend_keys(sequence.root_key, sequence.keys, sequence.tokens.view, self.kv.block_size)
+        usable = (sequence.num_tokens - 1) // self.kv.block_size
+        hit = self.matcher.match(tuple(sequence.keys[:usable]))
+        if not hit.num_tokens:
+            return
+        assert isinstance(self.allocator.value, SharedBlocks), "who finds prefixes can adopt them"
+        self.allocator.value.adopt(sequence.row, hit.blocks)
+        apply_slots(sequence, hit.blocks, ())
+        sequence.num_computed = sequence.num_cached = hit.num_tokens
+        wish.num_tokens = min(wish.num_tokens, sequence.num_pending)
+
+    def fork(self, parent: Sequence, child: Sequence) -> bool:
+        """Let a sibling start from the parent's prompt, whose last token it computes itself. False: it recomputes."""
+        if not self.can_fork or len(self.requests.running) >= self.limits.max_num_seqs:
+            return False
+        assert isinstance(self.allocator.value, SharedBlocks)
+        slots = self.allocator.value.fork(parent.row, child.row, parent.num_prompt - 1)
+        if slots is None:
+            return False
+        apply_slots(child, slots.blocks, slots.copies)
+        child.num_computed = parent.num_prompt - 1
+        self.requests.admit(child)
+        return True
+
+    def commit(self, sequence: Sequence) -> None:
+        """Tell the allocator what is computed and accepted; only now may it be found by others."""
+        keys: tuple[bytes, ...] = ()
+        if self.matcher is not None:
+            extend_keys(sequence.root_key, sequence.keys, sequence.tokens.view, self.kv.block_size)
+            keys = tuple(sequence.keys[: sequence.num_computed // self.kv.block_size])
+        self.allocator.value.commit(sequence.row, sequence.num_computed, keys)
+
+    def release(self, sequence: Sequence) -> None:
+        """A row is gone for good; releasing it again does nothing."""
+        self.allocator.value.release(sequence.row)
+
+
+# -- pure parts -----------------------------------------------------------------------------------------------------
+
+
+def empty_tables(num_groups: int) -> tuple[IntBuffer, ...]:
+    return tuple(IntBuffer(NO_ROWS) for _ in range(num_groups))
+
+
+def apply_slots(
+    sequence: Sequence, blocks: tuple[tuple[int, ...], ...], copies: tuple[BlockCopy, ...]
+) -> tuple[BlockCopy, ...]:
+    """Enter what the allocator gave into the row's block tables; returns the copies to make."""
+    for table, new in zip(sequence.tables, blocks, strict=True):
+        if new:
+            table.extend(new)
+    for copy in copies:
+        table = sequence.tables[copy.group]
+        table.view[table.view == copy.source] = copy.target
+    return copies
+
+
+def draft_room(sequence: Sequence, num_drafts: int) -> int:
+    """Drafts follow a row that is in decode, and end before its last token."""
+    if sequence.num_computed < sequence.num_prompt:
+        return 0
+    return max(0, min(num_drafts, sequence.params.max_tokens - sequence.num_output - 1))
+
+
+def checked(plan: Plan, view: StepView, plugin: str, method: str) -> Plan:
+    problem = problem_of(plan, view)
+    if problem:
+        raise PluginFault(plugin, method, problem)
+    return plan
+
+
+def problem_of(plan: Plan, view: StepView) -> str | None:
+    """What makes a plan unusable; the text completes "plugin failed in plan: ..."."""
+    if not isinstance(plan, Plan):
+        return f"returned {type(plan).__name__}, a Plan is needed"
+    for name in ("order", "num_tokens", "num_drafts", "victims"):
+        array = getattr(plan, name)
+        if not (isinstance(array, np.ndarray) and array.ndim == 1 and np.issubdtype(array.dtype, np.integer)):
+            return f"Plan.{name} must be a one-dimensional integer array"
+    if len(plan.num_tokens) != len(plan.order) or len(plan.num_drafts) not in (0, len(plan.order)):
+        return "Plan.order, num_tokens and num_drafts must have one entry for each row"
+    if len(np.unique(plan.order)) != len(plan.order):
+        return "Plan.order names a row twice"
+    unknown = np.setdiff1d(plan.order, view.rows)
+    if len(unknown):
+        return f"Plan.order names row {unknown[0]}, which was not offered"
+    if (plan.num_tokens < 0).any() or (plan.num_drafts < 0).any():
+        return "a Plan cannot give a row a negative number of tokens"
+    if plan.token_budget is not None and not isinstance(plan.token_budget, int):
+        return f"Plan.token_budget must be an integer or None, not {plan.token_budget!r}"
+    return None
+
+
+def lowered(before: Plan, after: Plan) -> Plan:
+    """A modifier's plan without what it added or raised."""
+    allowed = dict(zip(before.order.tolist(), before.num_tokens.tolist(), strict=True))
+    ceiling = np.array([allowed.get(row, 0) for row in after.order.tolist()], dtype=np.int64)
+    budgets = [budget for budget in (before.token_budget, after.token_budget) if budget is not None]
+    return replace(
+        after,
+        num_tokens=np.minimum(after.num_tokens, ceiling),
+        token_budget=min(budgets, default=None),
+        victims=after.victims if len(after.victims) else before.victims,
+    )
+
+
+def drafts_of(plan: Plan, order: IntArray) -> IntArray:
+    """The drafts that `plan` wants, for the rows of `order`."""
+    if not len(plan.num_drafts):
+        return NO_ROWS
+    wanted = dict(zip(plan.order.tolist(), plan.num_drafts.tolist(), strict=True))
+    return np.array([wanted.get(row, 0) for row in order.tolist()], dtype=np.int64)

@@ -1,0 +1,398 @@
+"""The engine: a queue of sequences and the step that moves them. Reads with every plugin deleted."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import zlib
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from ..errors import PluginFault, RequestError
+from ..records import (
+    BlockCopy,
+    Draft,
+    DraftView,
+    Event,
+    IntArray,
+    Plan,
+    StepOutput,
+    StepView,
+)
+from ..sampling_params import SamplingParams
+from .admission import check_request, new_sequences
+from .audit import audit_engine
+from .batching import make_batch
+from .driver import Chosen, Driver
+from .emission import Emission, FinishReason, emission_of
+from .outcome import Outcome, draft_of, outcomes
+from .parts import Parts, Submitted
+from .requests import Requests
+from .sampler import Sampler
+from .sequence import Sequence
+from .verify import Entries, fitted, no_draft, verify
+
+logger = logging.getLogger(__name__)
+
+MAX_STALLED_STEPS = 3
+"""Steps in which nobody got KV although nothing is in flight, before the first in line is failed."""
+
+
+class Engine:
+    """Steps sequences to their end. One thread calls it; only `complete` may come from another."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.executor = parts.executor.value
+        self.sampler = Sampler(parts.vocab_size, parts.eos_ids)
+        self.in_flight: deque[Submitted] = deque()
+        self.at_risk: list[Sequence] = []
+        """Who fails if the stage that runs now fails."""
+        self.emissions: list[Emission] = []
+        self.events: list[Event] = []
+        self.wake = threading.Event()
+        self.num_steps = 0
+        self.num_stalled = 0
+        self.num_restarts = 0
+        self._reset()
+
+    def _reset(self) -> None:
+        parts = self.parts
+        self.requests = Requests(parts.max_overtaken)
+        self.driver = Driver(
+            self.requests,
+            parts.limits,
+            parts.policy,
+            parts.modifiers,
+            parts.make_allocator(),
+            parts.kv,
+            proposer=parts.proposer.plugin if parts.proposer else None,
+            on_preempt=self._on_preempt,
+        )
+
+    def start(self) -> None:
+        """Load the weights and make the KV tensors."""
+        self.executor.start()
+        self.executor.allocate(self.parts.kv.num_blocks)
+
+    def close(self) -> None:
+        for sequence in self.requests:
+            self._finish(sequence, "abort")
+        self.executor.close()
+
+    # -- the step ---------------------------------------------------------------------------------------------------
+
+    def step(self) -> list[Emission]:
+        """plan, grow, propose, execute, verify, commit, emit. Returns what there is to say; empty when idle."""
+        try:
+            while len(self.in_flight) < self.executor.max_in_flight:
+                plan, view = self.plan()
+                if plan is None or view is None:
+                    break
+                chosen, copies = self.grow(plan, view)
+                if not chosen:
+                    break
+                draft = self.propose(chosen)
+                self.execute(chosen, copies, draft)
+            if self.in_flight:
+                step, output = self.collect()
+                results = self.verify(step, output)
+                self.commit(results)
+                self.emit(step, results)
+            self.publish()
+        except Exception as error:
+            self.fail(error)
+        emissions, self.emissions = self.emissions, []
+        return emissions
+
+    def plan(self) -> tuple[Plan | None, StepView | None]:
+        """What the policy and its modifiers want of the rows on offer; nothing when nobody is."""
+        self.requests.wake_completed()
+        self.at_risk = offered = self.requests.offered()
+        if not offered:
+            return None, None
+        view = self.driver.view(offered, self.num_steps, self.parts.clock(), self.parts.seed)
+        return self.driver.plan(view), view
+
+    def grow(self, plan: Plan, view: StepView) -> tuple[list[Chosen], list[BlockCopy]]:
+        """As much of the plan as there are slots, tokens and KV for."""
+        chosen, copies = self.driver.grow(self.driver.fit(plan, view), plan)
+        self.num_stalled = 0 if chosen or self.in_flight else self.num_stalled + 1
+        if self.num_stalled >= MAX_STALLED_STEPS:
+            self._fail_stalled(self.requests.by_row[int(view.rows[0])])
+        now = self.parts.clock()
+        for wish in chosen:
+            if np.isnan(wish.sequence.timing.scheduled):
+                wish.sequence.timing.scheduled = now
+                self._record("admitted", wish.sequence)
+        return chosen, copies
+
+    def propose(self, chosen: list[Chosen]) -> Draft:
+        """Drafts for the rows that were given room for some."""
+        self.at_risk = [wish.sequence for wish in chosen]
+        wanted = np.array([wish.num_drafts for wish in chosen], dtype=np.int64)
+        if self.parts.proposer is None or not wanted.any():
+            return no_draft(len(chosen))
+        tokens = tuple(wish.sequence.tokens.view for wish in chosen)
+        rows = np.array([wish.sequence.row for wish in chosen], dtype=np.int64)
+        proposer = self.parts.proposer
+        draft = proposer.value.propose(DraftView(self.num_steps, self.parts.seed, rows, tokens), wanted)
+        try:
+            return fitted(draft, wanted, self.parts.vocab_size)
+        except (ValueError, AttributeError, TypeError) as error:
+            raise PluginFault(proposer.plugin, "propose", str(error)) from error
+
+    def execute(self, chosen: list[Chosen], copies: list[BlockCopy], draft: Draft) -> None:
+        """Hand the step to the executor."""
+        sampling = np.flatnonzero([wish.is_last_chunk for wish in chosen])
+        batch = make_batch(self.num_steps, chosen, copies, draft, self.parts.kv.block_size, self.parts.num_groups)
+        started = self.parts.clock()
+        ticket = self.executor.submit(batch)
+        for wish, num_drafts in zip(chosen, draft.lens.tolist(), strict=True):
+            wish.sequence.num_in_flight = wish.num_tokens + num_drafts
+        self.in_flight.append(Submitted(ticket, chosen, sampling, draft, started))
+        self.num_steps += 1
+
+    def collect(self) -> tuple[Submitted, StepOutput]:
+        """The oldest step in flight, as soon as it is done."""
+        step = self.in_flight.popleft()
+        self.at_risk = [wish.sequence for wish in step.chosen]
+        for sequence in self.at_risk:
+            sequence.num_in_flight = 0
+        return step, self.executor.collect(step.ticket)
+
+    def verify(self, step: Submitted, output: StepOutput) -> list[Outcome]:
+        """Sample every row that has no more to compute, see which drafts stand, and cut where an output ends."""
+        rows = np.array([step.chosen[index].sequence.row for index in step.sampling], dtype=np.int64)
+        entries = Entries.of(rows, draft_of(step.draft, step.sampling))
+        verified = verify(self.sampler, output.logits, entries, self._allowed(entries))
+        return outcomes(
+            step.chosen, step.sampling, entries.starts, verified, output.scores, self.parts.limits.max_model_len
+        )
+
+    def commit(self, results: list[Outcome]) -> None:
+        """What was computed and accepted becomes the row's own, and may be found by others."""
+        for result in results:
+            sequence = result.sequence
+            sequence.tokens.extend(result.token_ids)
+            sequence.num_computed += result.num_computed
+            if result.prompt_scores is not None:
+                sequence.num_scored += len(result.prompt_scores.ranks)
+            self.driver.commit(sequence)
+            self._wake_siblings(sequence)
+            for stage in self.parts.logits_stages:
+                stage.value.advance(sequence.row, tuple(result.token_ids.tolist()))
+
+    def emit(self, step: Submitted, results: list[Outcome]) -> None:
+        """Say what is new, and end what has ended."""
+        now = self.parts.clock()
+        for result in results:
+            sequence = result.sequence
+            if len(result.token_ids):
+                if np.isnan(sequence.timing.first_token):
+                    sequence.timing.first_token = now
+                self._record("token", sequence, count=len(result.token_ids))
+            if sequence.is_aborted:
+                self._finish(sequence, "abort")
+            elif result.reason is not None:
+                self._finish(sequence, result.reason, result.error, result)
+            elif len(result.token_ids) or result.prompt_scores is not None:
+                self.emissions.append(emission_of(sequence, result))
+        self._tell_proposer(step, results)
+        seconds = now - step.started
+        self.events.append(Event("step", now, values={"rows": len(results), "seconds": seconds}))
+
+    def publish(self) -> None:
+        """Feed the step's events to whoever observes."""
+        events, self.events = tuple(self.events), []
+        for sink in self.parts.sinks:
+            sink.value.on_events(events)
+
+    # -- requests ---------------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        request: str,
+        prompt: IntArray,
+        params: SamplingParams,
+        *,
+        tenant: str = "",
+        priority: int = 0,
+        hold: str | None = None,
+    ) -> None:
+        """Queue a request of `params.n` sequences; `hold` keeps it from running until that ticket completes.
+
+        prompt: `[P]` token ids. Raises RequestError, with the numbers, for what can never run.
+        """
+        self.check(prompt, params)
+        if any(sequence.request == request for sequence in self.requests):
+            raise RequestError(f"request id {request!r} is already in use: give every request its own")
+        sequences = new_sequences(
+            request,
+            prompt,
+            params,
+            rows=[self.requests.new_row() for _ in range(params.n)],
+            num_groups=self.parts.num_groups,
+            now=self.parts.clock(),
+            seed=params.seed if params.seed is not None else zlib.crc32(request.encode()) ^ self.parts.seed,
+            eos_ids=self.parts.eos_ids,
+            tenant=tenant,
+            model=self.parts.model,
+            priority=priority,
+        )
+        for sequence in sequences:
+            ticket = fork_ticket(sequences[0].row) if sequence.child and self.driver.can_fork else None
+            self.requests.add(sequence, ticket or hold)
+            self.sampler.add(sequence.row, params, sequence.seed, sequence.child, known_tokens(sequence))
+            self._record("queued", sequence)
+
+    def check(self, prompt: IntArray, params: SamplingParams) -> None:
+        """Raise RequestError, with the numbers, for a request that can never run here."""
+        check_request(prompt, params, self.parts.limits, self.parts.kv, self.parts.vocab_size)
+
+    def abort(self, request: str, child: int | None = None) -> None:
+        """End a request, or one of its outputs, wherever it is; an unknown or finished one is ignored."""
+        for sequence in self.requests:
+            if sequence.request != request or child not in (None, sequence.child):
+                continue
+            if sequence.num_in_flight:
+                sequence.is_aborted = True
+            else:
+                self._finish(sequence, "abort")
+
+    def complete(self, ticket: str) -> None:
+        """What was held for `ticket` may run. From any thread; an unknown ticket is ignored."""
+        self.requests.complete(ticket)
+        self.wake.set()
+
+    @property
+    def has_work(self) -> bool:
+        return bool(len(self.requests) or self.in_flight or self.emissions)
+
+    @property
+    def is_waiting_for_tickets(self) -> bool:
+        """Everything alive is held: the next step does nothing until `complete` is called."""
+        return bool(self.requests.held) and not (self.requests.running or self.requests.waiting or self.in_flight)
+
+    def audit(self) -> list[str]:
+        """Everything that is lost, held twice or held by the dead; empty when all is well."""
+        return audit_engine(self.requests, self.driver.allocator.value, self.sampler)
+
+    # -- failure ----------------------------------------------------------------------------------------------------
+
+    def fail(self, error: Exception) -> None:
+        """A stage raised: the rows of the step fail with the reason, the rest goes on if the books still balance."""
+        fault = self.parts.registry.blame(error) or error
+        text = str(fault) if isinstance(fault, PluginFault) else f"the engine failed: {type(error).__name__}: {error}"
+        logger.error("%s", text, exc_info=error)
+        self.events.clear()
+        for sequence in self.at_risk:
+            if sequence.is_alive:
+                sequence.num_in_flight = 0
+                self._finish(sequence, "error", text)
+        try:
+            problems = self.audit()
+        except Exception as broken:
+            problems = [f"audit raised {type(broken).__name__}: {broken}"]
+        if problems:
+            self._restart(f"{text}; and the KV books do not balance ({problems[0]}), so the engine was restarted")
+
+    def _restart(self, text: str) -> None:
+        """Every request fails, and the books start empty."""
+        logger.error("%s", text)
+        self.num_restarts += 1
+        for sequence in self.requests:
+            self._finish(sequence, "error", text)
+        self.in_flight.clear()
+        self._reset()
+
+    def _fail_stalled(self, sequence: Sequence) -> None:
+        self.num_stalled = 0
+        kv = self.parts.kv
+        text = (
+            f"no KV can be had for {sequence.num_tokens} tokens although nothing else runs: the pool has "
+            f"{self.driver.allocator.value.num_free()} of {kv.num_blocks} blocks of {kv.block_size} tokens free"
+        )
+        self._finish(sequence, "error", text)
+
+    # -- parts of the step ------------------------------------------------------------------------------------------
+
+    def _allowed(self, entries: Entries) -> Any:
+        """`[L, V]` tokens that every logits stage allows, or None."""
+        allowed = None
+        for stage in self.parts.logits_stages:
+            mask = stage.value.mask(entries.rows, entries.prefixes, entries.offsets)
+            if mask is not None:
+                allowed = mask if allowed is None else allowed & mask
+        if allowed is None:
+            return None
+        import torch
+
+        return torch.from_numpy(allowed)
+
+    def _tell_proposer(self, step: Submitted, results: list[Outcome]) -> None:
+        if self.parts.proposer is None:
+            return
+        alive = [(wish, result) for wish, result in zip(step.chosen, results, strict=True) if wish.sequence.is_alive]
+        rows = np.array([wish.sequence.row for wish, _ in alive], dtype=np.int64)
+        num_accepted = np.array([result.num_computed - wish.num_tokens for wish, result in alive], dtype=np.int64)
+        self.parts.proposer.value.commit(rows, num_accepted)
+
+    def _wake_siblings(self, parent: Sequence) -> None:
+        """Once the prompt is computed, its held siblings share it; those that cannot compute it themselves."""
+        ticket = fork_ticket(parent.row)
+        if parent.num_computed < parent.num_prompt or ticket not in self.requests.held:
+            return
+        siblings = list(self.requests.held[ticket])
+        self.requests.complete(ticket)
+        self.requests.wake_completed()
+        for sibling in siblings:
+            self.driver.fork(parent, sibling)
+
+    def _on_preempt(self, sequence: Sequence) -> None:
+        self._record("preempted", sequence, tokens=sequence.num_tokens)
+        self._drop(sequence)
+
+    def _drop(self, sequence: Sequence) -> None:
+        """Whoever keeps state by row forgets it."""
+        rows = np.array([sequence.row], dtype=np.int64)
+        if self.parts.proposer is not None:
+            self.parts.proposer.value.drop(rows)
+
+    def _finish(self, sequence: Sequence, reason: FinishReason, error: str = "", result: Outcome | None = None) -> None:
+        """The one way out: everything the sequence holds is given back, and its end is said once."""
+        sequence.timing.finished = self.parts.clock()
+        self.emissions.append(emission_of(sequence, result, reason, error))
+        self._record(EVENT_OF[reason], sequence)
+        # siblings that wait for its prompt compute it themselves
+        self.requests.complete(fork_ticket(sequence.row))
+        self.requests.remove(sequence)
+        self.sampler.remove(sequence.row)
+        self.driver.release(sequence)
+        self._drop(sequence)
+        for stage in self.parts.logits_stages:
+            stage.value.drop(np.array([sequence.row], dtype=np.int64))
+
+    def _record(self, kind: EventKind, sequence: Sequence, **values: float) -> None:
+        if self.parts.sinks:
+            self.events.append(Event(kind, self.parts.clock(), sequence.row, values))
+
+
+EventKind = Literal["queued", "admitted", "preempted", "token", "finished", "aborted", "failed", "step"]
+EVENT_OF: Mapping[FinishReason, EventKind] = {
+    "stop": "finished",
+    "length": "finished",
+    "abort": "aborted",
+    "error": "failed",
+}
+
+
+def fork_ticket(row: int) -> str:
+    return f"fork {row}"
+
+
+def known_tokens(sequence: Sequence) -> Callable[[], tuple[IntArray, int]]:
+    return lambda: (sequence.tokens.view, sequence.num_prompt)

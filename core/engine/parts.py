@@ -1,0 +1,46 @@
+"""What an engine is made of, and what a step carries from stage to stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..interfaces import EventSink, Executor, KVAllocator, LogitsStage, Modifier, Policy, Proposer
+from ..records import Draft, IntArray, KVView, Limits
+from ..registry import Bound, Registry
+from .driver import Chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the hooks answered, and what they were sized to."""
+
+    registry: Registry
+    limits: Limits
+    kv: KVView
+    num_groups: int
+    vocab_size: int
+    eos_ids: frozenset[int]
+    policy: Bound[Policy]
+    modifiers: list[Bound[Modifier]]
+    make_allocator: Callable[[], Bound[KVAllocator]]
+    executor: Bound[Executor]
+    proposer: Bound[Proposer] | None
+    logits_stages: list[Bound[LogitsStage]]
+    sinks: list[Bound[EventSink]]
+    model: str
+    seed: int
+    max_overtaken: int
+    clock: Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A step that the executor has: who is in it, what was drafted."""
+
+    ticket: int
+    chosen: list[Chosen]
+    sampling: IntArray
+    """Which of them have no more to compute after it, and so sample."""
+    draft: Draft
+    started: float

@@ -1,0 +1,103 @@
+"""One sequence: a prompt and what is generated after it. The engine's own, mutable, never shown to a plugin."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+
+from ..records import IntArray
+from ..sampling_params import SamplingParams
+
+
+class State(Enum):
+    WAITING = "waiting"
+    HELD = "held"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+class IntBuffer:
+    """Integers that grow at the end: token ids, block tables. The view of them is one slice, never a copy."""
+
+    def __init__(self, values: IntArray) -> None:
+        self._array = np.concatenate([values, np.empty(64, dtype=np.int64)])
+        self._length = len(values)
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def view(self) -> IntArray:
+        return self._array[: self._length]
+
+    def extend(self, values: IntArray | tuple[int, ...]) -> None:
+        end = self._length + len(values)
+        if end > len(self._array):
+            self._array = np.concatenate([self.view, np.empty(end, dtype=np.int64)])
+        self._array[self._length : end] = values
+        self._length = end
+
+
+@dataclass(slots=True)
+class Timing:
+    """Seconds on the engine's clock; NaN until it happened."""
+
+    arrival: float
+    scheduled: float = math.nan
+    first_token: float = math.nan
+    finished: float = math.nan
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    row: int
+    request: str
+    child: int
+    params: SamplingParams
+    seed: int
+    tokens: IntBuffer
+    num_prompt: int
+    timing: Timing
+    tenant: str = ""
+    priority: int = 0
+    is_aborted: bool = False
+    """Aborted while its step was in flight: it leaves when the step returns."""
+    state: State = State.WAITING
+    num_computed: int = 0
+    """Tokens whose KV is in the cache, computed and accepted."""
+    num_in_flight: int = 0
+    num_overtaken: int = 0
+    """Later arrivals that were admitted while this one waited."""
+    num_scored: int = 0
+    """Prompt positions whose log probability was reported."""
+    num_cached: int = 0
+    """Prompt tokens that a prefix hit saved."""
+    num_preemptions: int = 0
+    tables: tuple[IntBuffer, ...] = ()
+    """Per KV group, the blocks it holds in order."""
+    keys: list[bytes] = field(default_factory=list)
+    root_key: bytes = b""
+    stops: frozenset[int] = frozenset()
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def num_output(self) -> int:
+        return len(self.tokens) - self.num_prompt
+
+    @property
+    def num_pending(self) -> int:
+        return len(self.tokens) - self.num_computed - self.num_in_flight
+
+    @property
+    def is_alive(self) -> bool:
+        return self.state is not State.FINISHED
+
+    @property
+    def wants_all_logits(self) -> bool:
+        return self.params.prompt_logprobs is not None and self.child == 0

@@ -1,0 +1,304 @@
+"""The Python API: a model, an engine in this process, and text in and out."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from .. import VERSION
+from ..config import Config, build_config, unknown
+from ..engine.assemble import assemble, choose_dtype, device_of, make_registry
+from ..errors import ConfigError, RequestError
+from ..model.architectures import model_spec
+from ..model.chat import render
+from ..model.store import resolve
+from ..model.tokenizer import Tokenizer
+from ..model.weights import SafetensorsReader
+from ..plan import EffectivePlan, effective_plan
+from ..records import IngressRequest, IntArray, Outcome
+from ..sampling_params import SamplingParams
+from .ingress import IngressChain
+from .live import LiveRequest
+from .results import Chunk, Result
+
+Prompt = str | Sequence[int]
+Message = Mapping[str, Any]
+Encoded = tuple[IntArray, Prompt, tuple[Message, ...]]
+"""Token ids, the prompt they came from, and the conversation it was rendered from."""
+
+
+class LLM:
+    """One model in one engine in this process. Two of them share nothing; not for several threads at once.
+
+    model: a catalogue name, a Hugging Face directory or id, or a .gguf file. plugins: {"name": {options}} in the order
+    in which they apply; `{}` is everything off, None the recommended recipe. engine: options of the `[engine]` section.
+    plugin_classes: plugins that are not installed, for tests and notebooks.
+
+    Raises ConfigError, ModelError or PluginError, one sentence each.
+    """
+
+    def __init__(
+        self,
+        model: str = "smollm2-135m",
+        *,
+        dtype: str = "auto",
+        plugins: Mapping[str, Mapping[str, Any]] | None = None,
+        plugin_classes: Iterable[type] = (),
+        cache: Path | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        **engine: Any,
+    ) -> None:
+        sections: dict[str, Any] = {"model": {"name": str(model), "dtype": dtype}, "engine": engine}
+        if plugins is not None:
+            sections["plugins"] = plugins
+        config = build_config(sections=sections)
+        self._build(config, tuple(plugin_classes), cache, clock)
+        self._engine.start()
+
+    @classmethod
+    def from_config(cls, config: Config, *, cache: Path | None = None, load: bool = True) -> Self:
+        """As the command line builds it. `load=False` makes the plan and reads no weights."""
+        llm = cls.__new__(cls)
+        llm._build(config, (), cache, time.monotonic)
+        if load:
+            llm._engine.start()
+        return llm
+
+    def _build(self, config: Config, classes: tuple[type, ...], cache: Path | None, clock: Callable[[], float]) -> None:
+        dtype, dtype_reason = choose_dtype(config.model.dtype)
+        registry = make_registry(config, classes)
+        files = resolve(config.model.name, dtype, cache=cache)
+        self.tokenizer = Tokenizer(files)
+        spec = model_spec(config.model.name, files.config, self.tokenizer.eos_ids)
+        reader = lambda: SafetensorsReader(files.weights)  # noqa: E731
+        built = assemble(config, registry, spec, reader, device_of(dtype), clock=clock)
+        self._engine = built.engine
+        self._registry = registry
+        self._ingress = IngressChain(registry, registry.every("on_ingress", model=spec))
+        self._controls = registry.every("control")
+        self.config = config
+        self.plan: EffectivePlan = effective_plan(
+            config,
+            registry,
+            version=VERSION,
+            architecture=spec.architecture,
+            dtype_reason=dtype_reason,
+            device=built.device,
+            limits=built.limits,
+            kv=built.kv,
+            kv_spec=built.kv_spec,
+        )
+        self.model_path: Path = files.source
+        self._tokenizer_config = files.tokenizer_config
+        self._live: dict[str, LiveRequest] = {}
+        self._counter = itertools.count()
+        self._is_closed = False
+
+    # -- generation -------------------------------------------------------------------------------------------------
+
+    def generate(
+        self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | Sequence[SamplingParams] | None = None
+    ) -> list[Result]:
+        """Complete every prompt, a text or a list of token ids; results stand in the order of the prompts.
+
+        params: one for all, or one for each. Raises RequestError for a bad prompt before anything runs; a request that
+        fails later has finish_reason "error" and says why in `error`.
+        """
+        return self._complete([(self._encode(prompt), prompt, ()) for prompt in list_of_prompts(prompts)], params)
+
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+    ) -> list[Result]:
+        """Answer one conversation, or several, through the model's own chat template."""
+        is_one = bool(messages) and isinstance(messages[0], Mapping)
+        conversations: Any = [messages] if is_one else messages
+        return self._complete([self._encode_chat(conversation) for conversation in conversations], params)
+
+    def stream(self, prompt: Prompt | Sequence[Message], params: SamplingParams | None = None) -> Iterator[Chunk]:
+        """Complete one prompt or answer one conversation, piece by piece; the last chunk carries the result.
+
+        Closing the iterator aborts the request. Several streams may be open at once: each moves all of them.
+        """
+        given: Any = prompt
+        is_chat = not isinstance(given, str) and bool(given) and isinstance(given[0], Mapping)
+        token_ids, text, messages = self._encode_chat(given) if is_chat else (self._encode(given), given, ())
+        return self._stream(self._submit(token_ids, text, messages, params or SamplingParams()))
+
+    def _stream(self, live: LiveRequest) -> Iterator[Chunk]:
+        try:
+            while True:
+                while live.chunks:
+                    chunk = live.chunks.popleft()
+                    is_last = live.is_done and not live.chunks
+                    yield replace(chunk, result=live.result()) if is_last else chunk
+                if live.is_done:
+                    return
+                self._pump()
+        finally:
+            self._leave(live)
+
+    def _complete(
+        self, encoded: Sequence[Encoded], params: SamplingParams | Sequence[SamplingParams] | None
+    ) -> list[Result]:
+        each = list_of_params(params, len(encoded))
+        for (prompt, _, _), its_params in zip(encoded, each, strict=True):
+            self._engine.check(prompt, its_params)
+        lives: list[LiveRequest] = []
+        try:
+            for request, its_params in zip(encoded, each, strict=True):
+                lives.append(self._submit(*request, its_params))
+            while not all(live.is_done for live in lives):
+                self._pump()
+            return [live.result() for live in lives]
+        finally:
+            for live in lives:
+                self._leave(live)
+
+    # -- one request ------------------------------------------------------------------------------------------------
+
+    def _encode(self, prompt: Prompt) -> IntArray:
+        if isinstance(prompt, str):
+            return np.array(self.tokenizer.encode(prompt), dtype=np.int64)
+        if not all(isinstance(token, int | np.integer) and not isinstance(token, bool) for token in prompt):
+            raise RequestError("a prompt is a text or a list of token ids: this list holds something else")
+        if not all(-(2**63) <= int(token) < 2**63 for token in prompt):
+            raise RequestError(
+                f"a token id is out of range: this model's ids go from 0 to {self.tokenizer.vocab_size - 1}"
+            )
+        return np.array(prompt, dtype=np.int64)
+
+    def _encode_chat(self, messages: Any) -> Encoded:
+        if not isinstance(messages, Sequence) or not messages:
+            raise RequestError("a conversation needs at least one message, each with a role and a content")
+        text = render(messages, self._tokenizer_config)
+        return np.array(self.tokenizer.encode(text, add_special=False), dtype=np.int64), text, tuple(messages)
+
+    def _submit(
+        self, token_ids: IntArray, prompt: Prompt, messages: tuple[Message, ...], params: SamplingParams
+    ) -> LiveRequest:
+        """Through the ingress chain and into the engine, or out again with an answer."""
+        self._check_open()
+        self._engine.check(token_ids, params)
+        request = IngressRequest(
+            id=f"request-{next(self._counter)}",
+            prompt=prompt if isinstance(prompt, str) else tuple(token_ids.tolist()),
+            messages=messages,
+            sampling=asdict(params),
+            model=self.config.model.name,
+        )
+        visit = self._ingress.visit(request)
+        self._ingress.enter(visit, meanwhile=self._pump_once)
+        if visit.request.prompt != request.prompt:
+            token_ids = self._encode(visit.request.prompt)
+        live = LiveRequest(request.id, tuple(token_ids.tolist()), params, self.tokenizer, self.plan.hash)
+        live.visit = visit
+        if visit.completion is not None:
+            live.answer(visit.completion)
+            return live
+        try:
+            self._engine.add(request.id, token_ids, params)
+        except Exception as error:
+            self._ingress.leave(visit, Outcome("rejected", error=str(error)))
+            raise
+        self._live[request.id] = live
+        return live
+
+    def _leave(self, live: LiveRequest) -> None:
+        """The request is over for its caller, finished or not: nothing of it stays behind. Safe to repeat."""
+        if self._live.pop(live.request_id, None) is not None and not live.is_done:
+            self._engine.abort(live.request_id)
+        if live.visit is not None:
+            self._ingress.leave(live.visit, live.outcome())
+
+    def _pump(self) -> None:
+        """One step of the engine for everybody."""
+        self._check_open()
+        if self._engine.is_waiting_for_tickets:
+            self._engine.wake.wait(timeout=1.0)
+            self._engine.wake.clear()
+        for emission in self._engine.step():
+            live = self._live.get(emission.request)
+            if live is None:
+                continue
+            live.take(emission, abort=partial(self._engine.abort, live.request_id))
+            if live.is_done:
+                del self._live[live.request_id]
+                if live.visit is not None:
+                    self._ingress.leave(live.visit, live.outcome())
+
+    def _pump_once(self) -> bool:
+        """For whoever waits at the door: move the others on, False if nobody is inside."""
+        if not self._engine.has_work:
+            return False
+        self._pump()
+        return True
+
+    # -- the rest ---------------------------------------------------------------------------------------------------
+
+    def control(self, plugin: str, command: str, **arguments: Any) -> Any:
+        """Run a plugin's named command."""
+        commands = {bound.plugin: bound.value.commands() for bound in self._controls}
+        if plugin not in commands:
+            raise ConfigError(unknown("plugin with commands", plugin, commands))
+        if command not in commands[plugin]:
+            raise ConfigError(unknown(f"command of plugin {plugin!r}", command, commands[plugin]))
+        return commands[plugin][command](**arguments)
+
+    def stats(self) -> dict[str, dict[str, float]]:
+        """Every plugin's counters, by plugin."""
+        return {bound.plugin: dict(bound.value.stats()) for bound in self._controls}
+
+    def audit(self) -> list[str]:
+        """What is lost, held twice or held by the dead in the engine's books; empty when all is well."""
+        return self._engine.audit()
+
+    def close(self) -> None:
+        """Abort what runs and give the memory back. A closed engine refuses every call; closing twice is fine."""
+        if self._is_closed:
+            return
+        for live in list(self._live.values()):
+            self._leave(live)
+        self._engine.close()
+        self._ingress.close()
+        self._is_closed = True
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise RequestError("this engine is closed: make a new one")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def list_of_prompts(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    """One prompt or many: a text and a list of numbers are one."""
+    if isinstance(prompts, str):
+        return [prompts]
+    if not isinstance(prompts, Sequence):
+        raise RequestError(f"a prompt is a text or a list of token ids, not {type(prompts).__name__}")
+    if all(isinstance(item, Sequence) for item in prompts):
+        return list(prompts)  # type: ignore[arg-type]  # checked item by item
+    return [prompts]  # type: ignore[list-item]  # a list of token ids, or of nonsense that _encode names
+
+
+def list_of_params(params: SamplingParams | Sequence[SamplingParams] | None, count: int) -> list[SamplingParams]:
+    if params is None or isinstance(params, SamplingParams):
+        return [params or SamplingParams()] * count
+    if len(params) != count:
+        raise RequestError(f"{count} prompts and {len(params)} sampling params: give one for all, or one for each")
+    return list(params)

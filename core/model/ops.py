@@ -1,0 +1,88 @@
+"""Plain PyTorch references: what everything-off runs, and what every kernel is tested against.
+
+Shapes: `T` tokens, `H` query heads, `K` KV heads, `D` head size, `E` hidden size, `F` feed-forward size.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional
+
+
+def rms_norm(
+    x: torch.Tensor, weight: torch.Tensor, eps: float, residual: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """out[t] = weight * h[t] / sqrt(mean(h[t]^2) + eps) with h = x + residual; returns (out, h). x `[T, E]`.
+
+    The statistics are taken in float32 at least, as the checkpoints were trained.
+    """
+    h = x if residual is None else x + residual
+    wide = h.to(torch.promote_types(h.dtype, torch.float32))
+    normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    return weight * normed.to(h.dtype), h
+
+
+def rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotate the halves of each head: x `[T, heads, D]`; cos and sin `[T, R / 2]`, R <= D leading elements rotate."""
+    half = cos.shape[-1]
+    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+    first, second, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
+    return torch.cat((first * cos - second * sin, second * cos + first * sin, rest), dim=-1)
+
+
+def act_mul(gate_up: torch.Tensor, activation: str) -> torch.Tensor:
+    """activation(gate) * up for gate_up `[T, 2F]` (gate first): `[T, F]`."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return activate(gate, activation) * up
+
+
+def activate(x: torch.Tensor, activation: str) -> torch.Tensor:
+    match activation:
+        case "silu":
+            return functional.silu(x)
+        case "gelu":
+            return functional.gelu(x)
+        case "gelu_tanh":
+            return functional.gelu(x, approximate="tanh")
+        case "relu":
+            return functional.relu(x)
+    raise AssertionError(f"the architecture table names no activation {activation!r}")
+
+
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    visible: torch.Tensor,
+    scale: float,
+    soft_cap: float | None = None,
+) -> torch.Tensor:
+    """Attention with the score matrix in memory: softmax(scale * q k^T) v.
+
+    q `[B, Q, H, D]`, k and v `[B, L, K, D]`, visible `[B, Q, L]` bool; returns `[B, Q, H, D]`. H is a multiple of K.
+    A query that sees nothing gets zeros.
+    """
+    num_requests, num_queries, num_heads, head_size = q.shape
+    num_kv_heads = k.shape[2]
+    # [B, K, group * Q, D]: the queries that share a KV head stand together, so K and V are not repeated
+    grouped = q.view(num_requests, num_queries, num_kv_heads, -1, head_size).permute(0, 2, 3, 1, 4)
+    grouped = grouped.reshape(num_requests, num_kv_heads, -1, head_size)
+    scores = torch.matmul(grouped, k.permute(0, 2, 3, 1)) * scale
+    if soft_cap is not None:
+        scores = soft_cap * torch.tanh(scores / soft_cap)
+    scores = scores.view(num_requests, num_kv_heads, -1, num_queries, k.shape[1])
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    scores = scores.masked_fill(~visible[:, None, None], -torch.inf)
+    # softmax over nothing is 0 / 0: such a query gets zeros, while a NaN in the scores stays one
+    weights = torch.softmax(scores, dim=-1).masked_fill(~visible.any(-1)[:, None, None, :, None], 0.0)
+    weights = weights.to(v.dtype).view(num_requests, num_kv_heads, -1, k.shape[1])
+    out = torch.matmul(weights, v.permute(0, 2, 1, 3)).view(num_requests, num_kv_heads, -1, num_queries, head_size)
+    return out.permute(0, 3, 1, 2, 4).reshape(num_requests, num_queries, num_heads, head_size)
+
+
+def linear(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """x `[T, in]` times weight `[rows, in]` transposed, plus bias: `[T, rows]`."""
+    y = functional.linear(x, weight, bias)
+    return y if out is None else out.copy_(y)

@@ -1,0 +1,234 @@
+"""A worker: one shard of the weights, its KV tensors, and the step that runs over them. It plans nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import PluginError
+from ..interfaces import AttentionImpl, KVCodec, Linear, TensorReader
+from ..records import Batch, Device, IntArray, KVCache, KVGroup, KVSpec, LayerSpec, LinearSpec, Refusal, StepOutput
+from ..registry import CORE, Bound, Registry
+from . import ops
+from .decoder import Decoder, DecoderLayer, LayerAttention, Ops
+from .rope import rope_tables
+from .scoring import score_positions
+from .spec import ModelSpec
+
+
+class LocalWorker:
+    """Answers the worker's hooks for one model, then loads it, then runs steps.
+
+    `resolve` needs no weights, so that a plan can be made and checked without loading anything.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        spec: ModelSpec,
+        reader: Callable[[], TensorReader],
+        device: Device,
+        max_model_len: int,
+        block_size: int,
+        shard: tuple[int, int] = (0, 1),
+    ) -> None:
+        self.registry = registry
+        self.spec = spec
+        self.reader = reader
+        self.device = device
+        self.max_model_len = max_model_len
+        self.block_size = block_size
+        self.shard = shard
+        self.dtype: torch.dtype = getattr(torch, device.dtype)
+        self.weight_bytes = 0
+        self.decoder: Decoder | None = None
+        self.caches: list[KVCache] = []
+        self.resolve()
+
+    def resolve(self) -> None:
+        """Ask the hooks of a worker, in build order: codec, attention, operations, linears."""
+        head_sizes = {layer.head_size for layer in self.spec.layers}
+        codecs = {size: self._codec(size) for size in sorted(head_sizes)}
+        self.codec = codecs[self.spec.layers[0].head_size]
+        self.kv_spec = kv_groups(self.spec, codecs)
+        self.group_of = {layer: index for index, group in enumerate(self.kv_spec) for layer in group.layers}
+        kinds = {layer: self.kv_spec[self.group_of[index]] for index, layer in enumerate(self.spec.layers)}
+        self.attention = {layer: self._attention(layer, group) for layer, group in kinds.items()}
+        self.ops = Ops(
+            rms_norm=self._op("rms_norm", ops.rms_norm),
+            rope=self._op("rope", ops.rope),
+            act_mul=self._op("act_mul", ops.act_mul),
+        )
+        self.recipes = {spec.path: self._recipe(spec) for spec in self.spec.linear_specs()}
+
+    def _codec(self, head_size: int) -> KVCodec:
+        bound = self.registry.one("kv_codec", head_size=head_size, device=self.device)
+        assert bound is not None, "the default codec always answers"
+        codec: KVCodec = bound.value
+        return codec
+
+    def _attention(self, layer: LayerSpec, group: KVGroup) -> AttentionImpl:
+        bound = self.registry.first(
+            "attention_impl",
+            layer=layer,
+            group=group,
+            block_size=self.block_size,
+            codec=self.codec,
+            device=self.device,
+        )
+        assert bound is not None and not isinstance(bound.value, Refusal), "eager attention refuses nothing"
+        impl: AttentionImpl = bound.value
+        if sorted(impl.layout) != sorted("NSKD"):
+            raise PluginError(
+                f"plugin {bound.plugin!r} names the cache layout {impl.layout!r}: it must be a permutation of 'NSKD'"
+            )
+        return impl
+
+    def _op(self, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+        bound = self.registry.first("fused_ops", op=name, device=self.device)
+        return plain if bound is None else bound.value
+
+    def _recipe(self, spec: LinearSpec) -> Bound[Any]:
+        bound = self.registry.first("quantize", spec=spec, device=self.device)
+        assert bound is not None, "the plain recipe takes every linear"
+        return bound
+
+    # -- loading ----------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Read the weights, each linear through its recipe. Raises ModelError for a broken checkpoint."""
+        reader = self.reader()
+        linears = {spec.path: self._linear(spec, reader) for spec in self.spec.linear_specs()}
+        tables = {rope: rope_tables(rope, self.max_model_len, self.dtype) for rope in {*self.spec.ropes} if rope}
+        name = self.spec.name_of
+
+        def norm(role: str, layer: int = -1) -> torch.Tensor:
+            return reader.read(f"{name(role, layer)}.weight").to(self.dtype)
+
+        layers = [
+            DecoderLayer(
+                input_norm=norm("input_norm", index),
+                mlp_norm=norm("mlp_norm", index),
+                qkv=linears[name("qkv", index)],
+                o=linears[name("o", index)],
+                gate_up=linears[name("gate_up", index)],
+                down=linears[name("down", index)],
+                spec=layer,
+                rope=tables[rope] if rope else None,
+            )
+            for index, (layer, rope) in enumerate(zip(self.spec.layers, self.spec.ropes, strict=True))
+        ]
+        self.decoder = Decoder(
+            embedding=linears[name("embedding")],
+            layers=tuple(layers),
+            final_norm=norm("final_norm"),
+            head=linears[name("head")],
+            ops=self.ops,
+            norm_eps=self.spec.norm_eps,
+            activation=self.spec.activation,
+        )
+
+    def _linear(self, spec: LinearSpec, reader: TensorReader) -> Linear:
+        recipe = self.recipes[spec.path]
+        try:
+            params = recipe.value.load(reader, spec)
+        except Exception as error:
+            if recipe.plugin == CORE:
+                raise
+            raise PluginError(f"plugin {recipe.plugin!r} cannot load {spec.path}: {error}") from error
+        self.weight_bytes += int(recipe.value.report().get("bytes", 0)) if spec.tied_to is None else 0
+        return self.registry.wrap_linear(spec, partial(recipe.value.linear, params=params))
+
+    def allocate(self, num_blocks: int) -> None:
+        """Make the KV tensors: `num_blocks` blocks for every layer, in the layout its attention named."""
+        for layer in self.spec.layers:
+            layout = self.attention[layer].layout
+            sizes = {
+                "N": num_blocks,
+                "S": self.block_size,
+                "K": layer.num_kv_heads,
+                "D": self.codec.storage_size(layer.head_size),
+            }
+            shape = tuple(sizes[axis] for axis in layout)
+            dtype = getattr(torch, self.codec.storage_dtype)
+            self.caches.append(KVCache(lazy_zeros(shape, dtype), lazy_zeros(shape, dtype)))
+
+    # -- running ----------------------------------------------------------------------------------------------------
+
+    def run(self, batch: Batch) -> StepOutput:
+        """One step: block copies, the forward, the logits that were asked for."""
+        try:
+            with torch.inference_mode():
+                return self._run(batch)
+        except Exception as error:
+            # named here, since a traceback does not cross a process
+            raise self.registry.blame(error) or error from error
+
+    def _run(self, batch: Batch) -> StepOutput:
+        assert self.decoder is not None, "load comes before run"
+        self._copy_blocks(batch)
+        metas = {
+            (layer, group): self.attention[layer].plan(batch, group)
+            for layer, group in {(layer, self.group_of[index]) for index, layer in enumerate(self.spec.layers)}
+        }
+        attention = [
+            LayerAttention(self.attention[layer], metas[layer, self.group_of[index]], self.caches[index])
+            for index, layer in enumerate(self.spec.layers)
+        ]
+        hidden = self.decoder.forward(tensor(batch.token_ids), tensor(batch.positions), attention)
+        logits = self._logits(hidden[tensor(batch.outputs)])
+        scores = None
+        if len(batch.scored):
+            scores = score_positions(self._logits, hidden, batch.scored, batch.targets, batch.num_top)
+        return StepOutput(logits, scores)
+
+    def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """`[P, E]` to `[P, V]`, in float32 at least."""
+        assert self.decoder is not None
+        logits = self.decoder.head(hidden)
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+    def _copy_blocks(self, batch: Batch) -> None:
+        for copy in batch.copies:
+            for index in self.kv_spec[copy.group].layers:
+                axis = self.attention[self.spec.layers[index]].layout.index("N")
+                for cache in (self.caches[index].k, self.caches[index].v):
+                    cache.select(axis, copy.target).copy_(cache.select(axis, copy.source))
+
+
+def kv_groups(spec: ModelSpec, codecs: dict[int, KVCodec]) -> KVSpec:
+    """Layers that see the same window with the same heads share block tables."""
+    groups: dict[tuple[int | None, int, int], list[int]] = {}
+    for index, layer in enumerate(spec.layers):
+        groups.setdefault((layer.window, layer.num_kv_heads, layer.head_size), []).append(index)
+    return tuple(
+        KVGroup(
+            layers=tuple(layers),
+            kind="full" if window is None else "window",
+            num_heads=num_heads,
+            head_size=head_size,
+            window=window,
+            codec=codecs[head_size].name,
+            bytes_per_token=len(layers) * 2 * num_heads * stored_bytes(codecs[head_size], head_size),
+        )
+        for (window, num_heads, head_size), layers in groups.items()
+    )
+
+
+def stored_bytes(codec: KVCodec, head_size: int) -> int:
+    dtype: torch.dtype = getattr(torch, codec.storage_dtype)
+    return codec.storage_size(head_size) * dtype.itemsize
+
+
+def lazy_zeros(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Zeros whose pages the system hands out when first written, so that an unused pool costs no memory."""
+    count = int(np.prod(shape)) * dtype.itemsize
+    return torch.from_numpy(np.zeros(count, dtype=np.uint8)).view(dtype).view(*shape)
+
+
+def tensor(array: IntArray) -> torch.Tensor:
+    return torch.from_numpy(array)
