@@ -100,13 +100,16 @@ def build_config(
     if path is not None and recipe is not None:
         raise ConfigError("a config file and a recipe were both given: name one of them")
     table = read_toml(path) if path is not None else {}
+    check_sections(table)
     if "plugins" not in table:
         table["plugins"] = recipe_plugins(recipe or ("recommended" if path is None else "all_off"))
     for section, values in (sections or {}).items():
         table[section] = dict(values) if section == "plugins" else {**table.get(section, {}), **values}
     plugins = table["plugins"]
     for name in on:
-        plugins.setdefault(name, {}).pop("enabled", None)
+        options = plugins.setdefault(name, {})
+        if isinstance(options, dict):  # what else it may be is refused below
+            options.pop("enabled", None)
     for override in overrides:
         apply_override(table, override)
     for name in off:
@@ -150,14 +153,7 @@ def apply_override(table: dict[str, Any], override: str) -> None:
 
 def from_table(table: Mapping[str, Any]) -> Config:
     """Validate a parsed config; every unknown key is an error that lists the valid ones."""
-    if "pools" in table:
-        raise ConfigError("[pools] cannot be served by this version: remove the section, one engine is one pool")
-    for section in table:
-        if section not in SECTIONS:
-            raise ConfigError(unknown("config section", section, SECTIONS))
-    for section, values in table.items():
-        if not isinstance(values, Mapping):
-            raise ConfigError(f"config section [{section}] must be a table, not {values!r}")
+    check_sections(table)
     config = Config(
         model=build_struct(ModelConfig, table.get("model", {}), "[model]"),
         engine=build_struct(EngineConfig, table.get("engine", {}), "[engine]"),
@@ -169,6 +165,17 @@ def from_table(table: Mapping[str, Any]) -> Config:
             f"{config.engine.max_num_seqs}: every running sequence needs one token a step, so raise it"
         )
     return config
+
+
+def check_sections(table: Mapping[str, Any]) -> None:
+    if "pools" in table:
+        raise ConfigError("[pools] cannot be served by this version: remove the section, one engine is one pool")
+    for section in table:
+        if section not in SECTIONS:
+            raise ConfigError(unknown("config section", section, SECTIONS))
+    for section, values in table.items():
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"config section [{section}] must be a table, not {values!r}")
 
 
 def plugin_entries(plugins: Mapping[str, Any]) -> Iterable[PluginEntry]:

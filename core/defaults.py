@@ -132,9 +132,13 @@ class LocalExecutor:
 class PlainLinears:
     """Weights as the checkpoint has them, in the model's dtype."""
 
+    def __init__(self) -> None:
+        self.embeddings: dict[str, torch.Tensor] = {}
+        """By path, for the head that shares one."""
+
     @hookimpl(trylast=True)
     def quantize(self, spec: LinearSpec, device: Device) -> PlainRecipe:
-        return PlainRecipe(device.dtype)
+        return PlainRecipe(device.dtype, self.embeddings)
 
 
 @dataclass(slots=True)
@@ -142,13 +146,18 @@ class PlainRecipe:
     """`[rows, in]` and a product; for the embedding, a row look-up."""
 
     dtype: str
+    embeddings: dict[str, torch.Tensor]
     num_bytes: int = 0
 
     def load(self, reader: TensorReader, spec: LinearSpec) -> tuple[LinearSpec, torch.Tensor, torch.Tensor | None]:
         import torch
 
         dtype = getattr(torch, self.dtype)
+        if spec.tied_to in self.embeddings:
+            return spec, self.embeddings[spec.tied_to], None
         weight = reader.fused(spec, "weight", dtype)
+        if spec.kind == "embedding":
+            self.embeddings[spec.path] = weight
         bias = reader.fused(spec, "bias", dtype) if spec.has_bias else None
         self.num_bytes = weight.nbytes + (bias.nbytes if bias is not None else 0)
         return spec, weight, bias

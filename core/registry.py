@@ -95,21 +95,31 @@ def load_plugin(entry: PluginEntry, classes: Mapping[str, Any]) -> Loaded:
         if entry.name not in found:
             raise ConfigError(unknown("plugin", entry.name, {*found, *classes}))
         distribution, version = distribution_of(found[entry.name])
-        try:
-            cls = found[entry.name].load()
-        except Exception as error:
-            raise PluginError(
-                f"plugin {entry.name!r} of {distribution} {version} cannot be imported: {type(error).__name__}: {error}"
-            ) from error
+        cls = import_plugin(found[entry.name])
     hooks = check_class(entry.name, cls)
     config = build_struct(cls.Config, entry.options, f"[plugins.{entry.name}]")
     try:
         instance = cls(config)
     except Exception as error:
         raise PluginError(f"plugin {entry.name!r} of {distribution} cannot be built: {error}") from error
-    summary = (inspect.getdoc(cls) or "").partition("\n")[0]
     equivalence = getattr(instance, "equivalence", TOKEN_EQUAL)
-    return Loaded(entry.name, instance, config, equivalence, distribution, version, summary, hooks)
+    return Loaded(entry.name, instance, config, equivalence, distribution, version, summary_of(cls), hooks)
+
+
+def import_plugin(entry: EntryPoint) -> Any:
+    """What an entry point names, unchecked; the failure names the distribution and the cause."""
+    try:
+        return entry.load()
+    except Exception as error:
+        distribution, version = distribution_of(entry)
+        raise PluginError(
+            f"plugin {entry.name!r} of {distribution} {version} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+
+
+def summary_of(cls: type) -> str:
+    """The first line of a plugin's docstring."""
+    return (inspect.getdoc(cls) or "").partition("\n")[0]
 
 
 def check_class(name: str, cls: Any) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from numbers import Integral, Real
@@ -158,7 +157,7 @@ def _is_whole(value: object) -> TypeGuard[int]:
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _shown(value: object) -> str:

@@ -131,5 +131,6 @@ def draw(weights: torch.Tensor, uniforms: FloatArray) -> torch.Tensor:
     reach = weights.cumsum(-1)
     total = reach[:, -1:]
     noise = torch.from_numpy(uniforms).to(weights.device)[:, None]
-    target = torch.minimum((noise * total).to(torch.int64), total - 1)
+    # noise is at most 1 - 2**-53, so the product is below the total however it is rounded
+    target = (noise * total).to(torch.int64)
     return torch.searchsorted(reach, target, right=True)[:, 0]

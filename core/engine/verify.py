@@ -129,7 +129,8 @@ def _accept_by_ratio(accepted: BoolArray, entries: Entries, sampled: Sampled, la
     rows, columns = entries.owner[at], entries.offsets[at]
     tokens = entries.draft.tokens[rows, columns]
     target = laws.probs_of(places, tokens)
-    draft = (probs[rows, columns, tokens].double() / probs.sum(-1, dtype=torch.float64)[rows, columns]).cpu().numpy()
+    own, total = probs[rows, columns, tokens].double(), probs.sum(-1, dtype=torch.float64)[rows, columns]
+    draft = torch.where(own > 0, own / total, 0).cpu().numpy()
     accepted[rows, columns] = (draft > 0) & (sampled.uniform(at, noise.ACCEPT) * draft < target)
 
 

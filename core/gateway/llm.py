@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -124,7 +124,7 @@ class LLM:
         conversations: Any = [messages] if is_one else messages
         return self._complete([self._encode_chat(conversation) for conversation in conversations], params)
 
-    def stream(self, prompt: Prompt | Sequence[Message], params: SamplingParams | None = None) -> Iterator[Chunk]:
+    def stream(self, prompt: Prompt | Sequence[Message], params: SamplingParams | None = None) -> Generator[Chunk]:
         """Complete one prompt or answer one conversation, piece by piece; the last chunk carries the result.
 
         Closing the iterator aborts the request. Several streams may be open at once: each moves all of them.
@@ -134,7 +134,7 @@ class LLM:
         token_ids, text, messages = self._encode_chat(given) if is_chat else (self._encode(given), given, ())
         return self._stream(self._submit(token_ids, text, messages, params or SamplingParams()))
 
-    def _stream(self, live: LiveRequest) -> Iterator[Chunk]:
+    def _stream(self, live: LiveRequest) -> Generator[Chunk]:
         try:
             while True:
                 while live.chunks:
@@ -165,6 +165,15 @@ class LLM:
                 self._leave(live)
 
     # -- one request ------------------------------------------------------------------------------------------------
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether the model was made for conversations."""
+        return bool(self._tokenizer_config.get("chat_template"))
+
+    def num_tokens(self, messages: Sequence[Message]) -> int:
+        """Prompt tokens of a conversation in the model's chat template."""
+        return len(self._encode_chat(messages)[0])
 
     def _encode(self, prompt: Prompt) -> IntArray:
         if isinstance(prompt, str):

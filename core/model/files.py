@@ -95,6 +95,10 @@ def _read_json(name: str, file: Path) -> Mapping[str, Any] | None:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise ModelError(
+            f"{name} has a {file.name} that cannot be opened ({error.strerror}); check who may read it"
+        ) from error
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ModelError(f"{name} has a {file.name} that is not valid JSON ({error}); fetch the model again") from error
     if not isinstance(content, dict):

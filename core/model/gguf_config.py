@@ -13,7 +13,7 @@ def model_config(file: GGUFFile, layout: GGUFLayout, dtype: str) -> dict[str, An
     arch = file.architecture
     num_heads = file.require(f"{arch}.attention.head_count")
     hidden_size = file.require(f"{arch}.embedding_length")
-    config: dict[str, Any] = {
+    return {
         "architectures": [layout.class_name],
         "model_type": layout.model_type,
         "dtype": dtype,
@@ -35,7 +35,6 @@ def model_config(file: GGUFFile, layout: GGUFLayout, dtype: str) -> dict[str, An
         "bos_token_id": file.get("tokenizer.ggml.bos_token_id"),
         "eos_token_id": _eos_token_ids(file),
     }
-    return config
 
 
 def generation_config(file: GGUFFile) -> dict[str, Any]:

@@ -33,9 +33,9 @@ def convert_gguf(path: Path, directory: Path, dtype: str, *, progress: bool = Tr
     _write_json(directory / "config.json", model_config(file, layout, dtype))
     _write_json(directory / "generation_config.json", generation_config(file))
     _write_json(directory / "tokenizer_config.json", tokenizer_config(file))
-    build_tokenizer(file).save(str(directory / "tokenizer.json"))
+    (directory / "tokenizer.json").write_text(build_tokenizer(file).to_str(pretty=True), encoding="utf-8")
     tensors = _streamed_tensors(file, layout)
-    num_bytes = sum(tensor.num_elements for tensor in tensors) * torch.finfo(getattr(torch, dtype)).bits // 8
+    num_bytes = sum(tensor.num_elements for tensor in tensors) * getattr(torch, dtype).itemsize
     with tqdm(
         total=num_bytes, unit="B", unit_scale=True, desc=f"converting {path.name} to {dtype}", disable=not progress
     ) as bar:

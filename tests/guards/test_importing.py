@@ -10,7 +10,7 @@ FILES = sorted(path for folder in ("core", "kernels", "plugins") for path in (RO
 MODULES = [
     ".".join(("switchgear", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__") for path in FILES
 ]
-CONTRACT = ("config", "errors", "hooks", "interfaces", "records", "registry", "sampling_params")
+CONTRACT = ("config", "errors", "hooks", "interfaces", "plan", "records", "registry", "sampling_params")
 LIGHT = tuple(f"switchgear.{part}." for part in ("plugins", "core.cli", *(f"core.{name}" for name in CONTRACT)))
 HEAVY = {"gguf", "huggingface_hub", "tokenizers", "torch", "transformers", "triton"}
 

@@ -28,10 +28,9 @@ def byte_level(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return Tokenizer(read_directory("tiny", directory, directory))
 
 
-@pytest.fixture(scope="module")
-def pieces(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+def _make_pieces(directory: Path, decoder: decoders.Decoder | None) -> Tokenizer:
     """A vocabulary in the manner of SentencePiece: byte pieces, and U+2581 in the place of spaces."""
-    directory = make_tiny_model(tmp_path_factory.mktemp("pieces"))
+    make_tiny_model(directory)
     byte_pieces = [f"<0x{byte:02X}>" for byte in range(256)]
     vocabulary = {piece: id for id, piece in enumerate(["<unk>", "<s>", "</s>", *byte_pieces, *WORDS])}
     raw = tokenizers.Tokenizer(
@@ -39,12 +38,35 @@ def pieces(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     )
     raw.add_special_tokens(["<unk>", "<s>", "</s>"])
     raw.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
-    raw.decoder = decoders.Sequence(
-        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    )
+    if decoder is not None:
+        raw.decoder = decoder
     raw.save(str(directory / "tokenizer.json"))
     (directory / "config.json").write_text(json.dumps({"vocab_size": len(vocabulary)}))
     return Tokenizer(read_directory("pieces", directory, directory))
+
+
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    """As in Llama 2: the space before the first word is dropped."""
+    steps = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    return _make_pieces(tmp_path_factory.mktemp("pieces"), decoders.Sequence(steps))
+
+
+@pytest.fixture(scope="module")
+def spaced_pieces(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    """As in Gemma: every space stays."""
+    steps = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+    return _make_pieces(tmp_path_factory.mktemp("spaced_pieces"), decoders.Sequence(steps))
+
+
+@pytest.fixture(scope="module")
+def metaspace(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return _make_pieces(tmp_path_factory.mktemp("metaspace"), decoders.Metaspace())
+
+
+@pytest.fixture(scope="module")
+def undecoded(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return _make_pieces(tmp_path_factory.mktemp("undecoded"), None)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +76,7 @@ def stories() -> Tokenizer:
     return Tokenizer(read_directory("stories260k", STORIES, STORIES))
 
 
-@pytest.fixture(scope="module", params=["byte_level", "pieces", "stories"])
+@pytest.fixture(scope="module", params=["byte_level", "pieces", "spaced_pieces", "metaspace", "undecoded", "stories"])
 def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     tokenizer: Tokenizer = request.getfixturevalue(request.param)
     return tokenizer

@@ -148,6 +148,6 @@ def test_repository_without_safetensors_is_refused(hub: Hub, tmp_path: Path) -> 
 def test_broken_transfer_leaves_nothing(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: None)  # the client waits before each of its retries
     hub.cut = "model.safetensors"
-    with pytest.raises(ModelError, match=r"the hub did not deliver owner/tiny \(peer closed connection.*\); check the network"):
+    with pytest.raises(ModelError, match=r"the hub did not deliver owner/tiny \(peer closed connection.*\)"):
         fetch_snapshot("owner/tiny", tmp_path / "cache", progress=False, endpoint=hub.endpoint)
     _assert_nothing_left(tmp_path / "cache")

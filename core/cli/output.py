@@ -1,0 +1,35 @@
+"""How commands print: aligned tables and JSON, without colours."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Columns as wide as their widest cell; the last one as it comes."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    for row in (header, *rows):
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        print("  ".join(cells).rstrip())
+
+
+def print_json(value: Any) -> None:
+    """One JSON value. JSON has no NaN and no infinity: they become null."""
+    print(json.dumps(finite(value), indent=2, allow_nan=False))
+
+
+def finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value
+
+
+def megabytes(num_bytes: int) -> str:
+    return f"{num_bytes / 1e6:.0f} MB"
