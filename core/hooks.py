@@ -123,8 +123,9 @@ class HookSpecs:
     def wrap_linear(self, spec: LinearSpec, linear: Linear) -> Linear | None:
         """Put something around a loaded linear: LoRA, the all-reduce of tensor parallelism.
 
-        Called once per linear module after `quantize`. spec: the module; linear: what the chain made so far. Many may
-        answer, in config order, each around the one before. Nobody: the linear stays as it is.
+        Called once per linear module after `quantize`. spec: the module; linear: what the chain made so far, to be
+        called only in a step, since its weights are not read yet. Many may answer, in config order, each around the
+        one before. Nobody: the linear stays as it is.
         """
 
     @hookspec

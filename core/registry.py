@@ -146,9 +146,9 @@ def check_class(name: str, cls: Any) -> tuple[str, ...]:
         is_marked = hasattr(function, f"{PROJECT}_impl")
         if is_marked and attribute not in HOOKS:
             raise refuse(unknown("hook", attribute, HOOKS))
-        if attribute in HOOKS:
-            if not is_marked:
-                raise refuse(f"its method {attribute!r} is named after a hook and lacks @hookimpl")
+        if attribute in HOOKS and not is_marked and is_meant_as_hook(attribute, function):
+            raise refuse(f"its method {attribute!r} is named after a hook and lacks @hookimpl")
+        if is_marked:
             check_arguments(attribute, function, refuse)
             hooks.append(attribute)
     if not hooks:
@@ -156,6 +156,11 @@ def check_class(name: str, cls: Any) -> tuple[str, ...]:
     if "allocate_kv" in hooks and not is_wrapper(cls, "allocate_kv") and not hasattr(cls, "kv_block_size"):
         raise refuse("its `allocate_kv` does not name `inner`, so it needs a method `kv_block_size(limits) -> int`")
     return tuple(hook for hook in HOOKS if hook in hooks)
+
+
+def is_meant_as_hook(name: str, function: object) -> bool:
+    """Whether an unmarked attribute could be the hook of its name; a router's `observe(event)` is not the hook."""
+    return callable(function) and set(list(inspect.signature(function).parameters)[1:]) <= set(HOOKS[name])
 
 
 def check_arguments(hook: str, function: Callable[..., Any], refuse: Callable[[str], PluginError]) -> None:

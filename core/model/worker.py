@@ -63,7 +63,10 @@ class LocalWorker:
             rope=self._op("rope", ops.rope),
             act_mul=self._op("act_mul", ops.act_mul),
         )
-        self.recipes = {spec.path: self._recipe(spec) for spec in self.spec.linear_specs()}
+        specs = self.spec.linear_specs()
+        self.recipes = {spec.path: self._recipe(spec) for spec in specs}
+        self.unloaded = {spec.path: UnloadedLinear() for spec in specs}
+        self.wrapped = {spec.path: self.registry.wrap_linear(spec, self.unloaded[spec.path]) for spec in specs}
 
     def _codec(self, head_size: int) -> KVCodec:
         bound = self.registry.one("kv_codec", head_size=head_size, device=self.device)
@@ -141,7 +144,10 @@ class LocalWorker:
                 raise
             raise PluginError(f"plugin {recipe.plugin!r} cannot load {spec.path}: {error}") from error
         self.weight_bytes += int(recipe.value.report().get("bytes", 0))
-        return self.registry.wrap_linear(spec, partial(recipe.value.linear, params=params))
+        linear, unloaded = partial(recipe.value.linear, params=params), self.unloaded[spec.path]
+        unloaded.linear = linear
+        wrapped = self.wrapped[spec.path]
+        return linear if wrapped is unloaded else wrapped
 
     def allocate(self, num_blocks: int) -> None:
         """Make the KV tensors: `num_blocks` blocks for every layer, in the layout its attention named."""
@@ -198,6 +204,16 @@ class LocalWorker:
                 axis = self.attention[self.spec.layers[index]].layout.index("N")
                 for cache in (self.caches[index].k, self.caches[index].v):
                     cache.select(axis, copy.target).copy_(cache.select(axis, copy.source))
+
+
+class UnloadedLinear:
+    """Stands for a linear before its weights are read, so that what wraps it is known when the plan is made."""
+
+    __slots__ = ("linear",)
+    linear: Linear
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x)
 
 
 def kv_groups(spec: ModelSpec, codecs: dict[int, KVCodec]) -> KVSpec:
