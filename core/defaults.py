@@ -44,7 +44,7 @@ class StaticBatching:
         return self
 
     def plan(self, view: StepView) -> Plan:
-        count = view.num_running or view.limits.max_num_seqs
+        count = view.num_running or len(view.rows)
         return Plan(order=view.rows[:count], num_tokens=view.num_pending[:count])
 
 

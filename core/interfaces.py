@@ -63,7 +63,11 @@ class Router(Protocol):
 
 @runtime_checkable
 class Policy(Protocol):
-    """Decides who runs. Offer whole pending counts: the core fits them to the budget and splits nothing."""
+    """Decides who may run, and in which order.
+
+    Offer everybody who may, with whole pending counts: modifiers choose among them, and the core fits what is left to
+    slots, budget and KV.
+    """
 
     def plan(self, view: StepView) -> Plan: ...
 
