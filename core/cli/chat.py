@@ -84,8 +84,8 @@ class Chat:
         chunks = self.llm.stream(kept, replace(self.params, max_tokens=min(self.params.max_tokens, room)))
         if len(kept) < len(turns):
             self.messages.tell(
-                f"(the conversation no longer fits {self.max_tokens} tokens: {(len(turns) - len(kept)) // 2} of its "
-                "oldest turns are dropped)"
+                f"(the conversation no longer fits {self.max_tokens} tokens: dropped the oldest "
+                f"{(len(turns) - len(kept)) // 2} of its {len(turns) // 2} turns)"
             )
         pieces: list[str] = []
 

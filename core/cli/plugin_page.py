@@ -59,7 +59,8 @@ class PluginPage:
         ]
         for option in self.options:
             default = "required" if option.is_required else f"default {option.default!r}"
-            lines += [f"{option.name}: {option.type}, {default}", f"    {option.description}"]
+            lines.append(f"{option.name}: {option.type}, {default}")
+            lines += [f"    {option.description}"] if option.description else []
         return "\n".join(lines)
 
 

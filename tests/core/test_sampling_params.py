@@ -78,9 +78,12 @@ def test_lists_and_sets_become_tuples() -> None:
 
 
 def test_numbers_of_numpy_become_plain_ones() -> None:
-    params = SamplingParams(
-        max_tokens=np.int64(4), temperature=np.float32(0.5), logit_bias={np.int64(3): np.float64(2)}
-    )
+    given: dict[str, Any] = {
+        "max_tokens": np.int64(4),
+        "temperature": np.float32(0.5),
+        "logit_bias": {np.int64(3): np.float64(2)},
+    }
+    params = SamplingParams(**given)
     assert type(params.max_tokens) is int and type(params.temperature) is float
     assert [(type(token), type(bias)) for token, bias in params.logit_bias.items()] == [(int, float)]
 

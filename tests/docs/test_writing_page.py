@@ -36,6 +36,6 @@ def test_the_page_from_nothing_to_passing_tests(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
     assert "2 passed" in done.stdout
 
-    listing = [sys.executable, "-m", "switchgear.core.cli.main", "plugins", "longest_first"]
+    listing = [sys.executable, "-m", "switchgear", "plugins", "longest_first"]
     shown = subprocess.run(listing, cwd=project, env=environment, capture_output=True, text=True, timeout=60)
     assert "at_least" in shown.stdout and "Only prompts of at least this many tokens" in shown.stdout

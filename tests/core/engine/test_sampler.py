@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from switchgear.core.engine.law import Filters, draw, filtered, weights_of
 from switchgear.core.engine.sampler import Sampled, Sampler
 from switchgear.core.records import IntArray
 from switchgear.core.sampling_params import SamplingParams
@@ -214,16 +213,6 @@ def test_samples_have_the_law(options: dict[str, Any]) -> None:
     assert goodness_of_fit(np.bincount(tokens, minlength=32), law) > 1e-6
 
 
-@pytest.mark.parametrize("uniform", [2.0**-53, 0.5, 1 - 2.0**-53])
-def test_a_token_of_weight_zero_is_never_drawn(uniform: float) -> None:
-    """Also where the noise is next to 0 or 1 and the zeros stand at the ends."""
-    rng = np.random.default_rng(0)
-    weights = torch.from_numpy(rng.integers(0, 2**57, (2000, 33)) * (rng.random((2000, 33)) < 0.1))
-    weights = weights[weights.sum(-1) > 0]
-    tokens = draw(weights, np.full(len(weights), uniform))
-    assert (weights.gather(1, tokens[:, None]) > 0).all()
-
-
 def test_a_very_low_temperature_is_greedy_and_a_very_high_one_flat() -> None:
     logits = random_logits(20, seed=10)
     for temperature in (1e-6, 1e-40, 1e-300):
@@ -242,26 +231,6 @@ def test_equals_at_the_edge_of_a_filter_are_all_kept() -> None:
     logits[0, :10] = torch.tensor([5.0, 4, 4, 4, 4, 3, 3, 2, 1, 1])
     for params in (SamplingParams(top_k=3), SamplingParams(top_p=0.6, top_k=6)):
         assert law_of(logits, params)[0].nonzero()[:, 0].tolist() == [0, 1, 2, 3, 4]
-
-
-def test_top_p_stops_at_a_sum_that_is_reached_exactly() -> None:
-    filters = Filters(np.zeros(1, dtype=np.int64), np.array([0.5]), np.zeros(1))
-    assert filtered(torch.tensor([[1, 4, 1, 2]]), filters).tolist() == [[0, 4, 0, 0]]
-
-
-def test_filters_do_not_depend_on_how_many_candidates_they_look_at() -> None:
-    rng = np.random.default_rng(11)
-    logits = random_logits(300, seed=11, vocab_size=400)
-    logits[::3] = logits[::3].round()  # many equals
-    weights = weights_of(logits, torch.from_numpy(rng.choice([0.2, 1.0, 5.0], 300)).float())
-    filters = Filters(
-        top_k=rng.choice([0, 1, 4, 5, 60, 64, 399, 400], 300),
-        top_p=rng.choice([0.1, 0.9, 0.9999, 1.0], 300),
-        min_p=rng.choice([0.0, 0.01], 300),
-    )
-    whole = filtered(weights.clone(), filters, num_candidates=400)
-    for num_candidates in (1, 4, 5, 64):
-        assert torch.equal(filtered(weights.clone(), filters, num_candidates), whole)
 
 
 # -- independence of the batch ----------------------------------------------------------------------------------------
