@@ -74,8 +74,8 @@ def all_off() -> dict[str, dict[str, Any]]:
 
 
 def recommended() -> dict[str, dict[str, Any]]:
-    """What we would switch on for you. Grows with the plugins that ship; none ships yet."""
-    return {}
+    """What we would switch on for you. Grows with the plugins that ship."""
+    return {"continuous_batching": {}, "paged_kv": {}, "prefix_cache": {}, "chunked_prefill": {}}
 
 
 RECIPES: Mapping[str, Callable[[], dict[str, dict[str, Any]]]] = {"all_off": all_off, "recommended": recommended}
@@ -144,6 +144,8 @@ def apply_override(table: dict[str, Any], override: str) -> None:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text
+    if path[0] == "plugins" and path[1] not in table["plugins"]:
+        raise ConfigError(f"cannot apply override {override!r}: plugin {path[1]!r} is not on, switch it on first")
     for part in path[:-1]:
         table = table.setdefault(part, {})
         if not isinstance(table, dict):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .interfaces import (
         AttentionImpl,
         Control,
+        EngineHandle,
         EventSink,
         Executor,
         IngressStage,
@@ -159,10 +160,11 @@ class HookSpecs:
     # -- every process --------------------------------------------------------------------------------------------
 
     @hookspec
-    def control(self) -> Control | None:
+    def control(self, engine: EngineHandle) -> Control | None:
         """Named commands and counters of the plugin.
 
-        Called once in each process after its other hooks. All may answer. Nobody: no commands.
+        Called once after a process's other hooks. engine: what a command may do to the engine. All may answer. Nobody:
+        no commands.
         """
 
     @hookspec

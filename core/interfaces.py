@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from .records import (
     Audit,
@@ -136,6 +136,9 @@ class SharedBlocks(Protocol):
 @runtime_checkable
 class PrefixMatcher(Protocol):
     """What an allocator wrapper adds to be asked for prefix hits; its presence makes the core compute keys."""
+
+    key_scope: Literal["tenant", "shared"]
+    """Whether the tenant is in the keys, so that tenants never hit each other's blocks."""
 
     def match(self, keys: tuple[bytes, ...]) -> Hit:
         """The longest run of leading blocks that are cached. A probe: it takes nothing."""
@@ -307,6 +310,14 @@ class LogitsStage(Protocol):
 
 
 # -- every process --------------------------------------------------------------------------------------------------
+
+
+class EngineHandle(Protocol):
+    """What a command may do to the engine, between two steps."""
+
+    def preempt_all(self) -> int:
+        """Take all KV from every running row; they start again in the same order. Returns how many there were."""
+        ...
 
 
 @runtime_checkable

@@ -58,8 +58,11 @@ class Driver:
         self.on_preempt = on_preempt
         matcher = allocator.value
         self.matcher = matcher if isinstance(matcher, PrefixMatcher) else None
+        self.separates_tenants = self.matcher is None or self.matcher.key_scope == "tenant"
         self.can_fork = isinstance(matcher, SharedBlocks)
         self.num_preempted = 0
+        self.fork_copies: list[BlockCopy] = []
+        """What forks since the last step have to copy before anybody writes."""
 
     # -- plan -------------------------------------------------------------------------------------------------------
 
@@ -70,6 +73,8 @@ class Driver:
     def plan(self, view: StepView) -> Plan:
         """The policy's plan after every modifier: each may reorder and lower, none may add or raise."""
         plan = checked(self.policy.value.plan(view), view, self.policy.plugin, "plan")
+        if self.policy.plugin != self.proposer:
+            plan = replace(plan, num_drafts=NO_ROWS)
         for modifier in self.modifiers:
             before = plan
             plan = checked(modifier.value.revise(plan, view), view, modifier.plugin, "revise")
@@ -94,14 +99,17 @@ class Driver:
             if wish.num_tokens > budget and (is_waiting or not chosen):
                 # the core splits nothing: what exceeds the budget runs, once it is its turn, alone
                 return [wish]
-            wish.num_drafts = min(wish.num_drafts, max(0, left - wish.num_tokens))
             if wish.num_tokens > left:
                 # a row that does not fit blocks those behind it, or short ones would overtake it for ever
                 is_blocked = is_blocked or is_waiting
                 continue
-            left -= wish.num_tokens + wish.num_drafts
+            left -= wish.num_tokens
             num_running += is_waiting
             chosen.append(wish)
+        for wish in chosen:
+            # drafts take what known tokens leave: a guess never costs another row its turn
+            wish.num_drafts = min(wish.num_drafts, left)
+            left -= wish.num_drafts
         return chosen
 
     def _in_order(self, plan: Plan, view: StepView) -> list[Chosen]:
@@ -112,7 +120,9 @@ class Driver:
             sequence = self.requests.by_row[row]
             num_tokens = min(count, sequence.num_pending)
             if num_tokens > 0:
-                wishes.append(Chosen(sequence, num_tokens, draft_room(sequence, num_drafts)))
+                wish = Chosen(sequence, num_tokens)
+                wish.num_drafts = draft_room(wish, num_drafts)
+                wishes.append(wish)
         if not wishes:
             # progress is not asked of a policy
             first = self.requests.by_row[int(view.rows[0])]
@@ -127,7 +137,8 @@ class Driver:
         copies: dict[int, tuple[BlockCopy, ...]] = {}
         num_preempted = self.num_preempted
         is_full = False
-        for wish in chosen:
+        # those who run come first: what a newcomer takes before them, one of them might have to give up
+        for wish in sorted(chosen, key=lambda wish: wish.sequence.state is State.WAITING):
             sequence = wish.sequence
             if sequence.state is State.WAITING:
                 # a newcomer never takes from those who run, and nobody passes it in the queue
@@ -145,7 +156,10 @@ class Driver:
         for wish in granted:
             if wish.sequence.state is State.WAITING:
                 self.requests.admit(wish.sequence)
-        return granted, [copy for wish in granted for copy in copies[wish.sequence.row]]
+        if not granted:
+            return [], []
+        forked, self.fork_copies = self.fork_copies, []
+        return granted, forked + [copy for wish in granted for copy in copies[wish.sequence.row]]
 
     def _grow_row(
         self, wish: Chosen, plan: Plan, copies: dict[int, tuple[BlockCopy, ...]]
@@ -175,15 +189,15 @@ class Driver:
 
     def preempt(self, sequence: Sequence) -> None:
         """Take all KV from a running row; its tokens stay, and are computed again when it is admitted again."""
-        self._give_back(sequence)
+        self.on_preempt(sequence)
         self.requests.preempt(sequence)
         self.num_preempted += 1
-        self.on_preempt(sequence)
+        self._give_back(sequence)
 
     def _give_back(self, sequence: Sequence) -> None:
-        self.allocator.value.release(sequence.row)
         sequence.num_computed = sequence.num_cached = 0
         sequence.tables = empty_tables(len(sequence.tables))
+        self.allocator.value.release(sequence.row)
 
     # -- prefixes and forks -----------------------------------------------------------------------------------------
 
@@ -211,7 +225,7 @@ class Driver:
         slots = self.allocator.value.fork(parent.row, child.row, parent.num_prompt - 1)
         if slots is None:
             return False
-        apply_slots(child, slots.blocks, slots.copies)
+        self.fork_copies += apply_slots(child, slots.blocks, slots.copies)
         child.num_computed = parent.num_prompt - 1
         self.requests.admit(child)
         return True
@@ -249,11 +263,19 @@ def apply_slots(
     return copies
 
 
-def draft_room(sequence: Sequence, num_drafts: int) -> int:
+def draft_room(wish: Chosen, num_drafts: int) -> int:
     """Drafts follow a row that is in decode, and end before its last token."""
-    if sequence.num_computed < sequence.num_prompt:
+    sequence = wish.sequence
+    if sequence.num_computed < sequence.num_prompt or not wish.is_last_chunk:
         return 0
     return max(0, min(num_drafts, sequence.params.max_tokens - sequence.num_output - 1))
+
+
+def running_part(plan: Plan, view: StepView) -> Plan:
+    """What the plan wants of the rows that run already."""
+    runs = np.isin(plan.order, view.rows[: view.num_running])
+    num_drafts = plan.num_drafts[runs] if len(plan.num_drafts) else plan.num_drafts
+    return replace(plan, order=plan.order[runs], num_tokens=plan.num_tokens[runs], num_drafts=num_drafts)
 
 
 def checked(plan: Plan, view: StepView, plugin: str, method: str) -> Plan:

@@ -26,7 +26,7 @@ from ..sampling_params import SamplingParams
 from .admission import check_request, new_sequences
 from .audit import audit_engine
 from .batching import make_batch
-from .driver import Chosen, Driver
+from .driver import Chosen, Driver, running_part
 from .emission import Emission, FinishReason, emission_of
 from .outcome import Outcome, draft_of, outcomes
 from .parts import Parts, Submitted
@@ -119,10 +119,13 @@ class Engine:
 
     def grow(self, plan: Plan, view: StepView) -> tuple[list[Chosen], list[BlockCopy]]:
         """As much of the plan as there are slots, tokens and KV for."""
-        chosen, copies = self.driver.grow(self.driver.fit(plan, view), plan)
+        chosen, copies = self._grow(wishes := self.driver.fit(plan, view), plan)
+        if not chosen and view.num_running:
+            # who was to be admitted got no KV: those who run go on
+            chosen, copies = self._grow(wishes := self.driver.fit(running_part(plan, view), view), plan)
         self.num_stalled = 0 if chosen or self.in_flight else self.num_stalled + 1
         if self.num_stalled >= MAX_STALLED_STEPS:
-            self._fail_stalled(self.requests.by_row[int(view.rows[0])])
+            self._fail_stalled(wishes[0].sequence)
         now = self.parts.clock()
         for wish in chosen:
             if np.isnan(wish.sequence.timing.scheduled):
@@ -239,7 +242,7 @@ class Engine:
             now=self.parts.clock(),
             seed=params.seed if params.seed is not None else zlib.crc32(request.encode()) ^ self.parts.seed,
             eos_ids=self.parts.eos_ids,
-            tenant=tenant,
+            tenant=tenant if self.driver.separates_tenants else "",
             model=self.parts.model,
             priority=priority,
         )
@@ -262,6 +265,13 @@ class Engine:
                 sequence.is_aborted = True
             else:
                 self._finish(sequence, "abort")
+
+    def preempt_all(self) -> int:
+        """Take all KV from every running row; they start again in the same order. Returns how many there were."""
+        running = [sequence for sequence in self.requests.running.values() if not sequence.num_in_flight]
+        for sequence in reversed(running):
+            self.driver.preempt(sequence)
+        return len(running)
 
     def complete(self, ticket: str) -> None:
         """What was held for `ticket` may run. From any thread; an unknown ticket is ignored."""
@@ -320,6 +330,10 @@ class Engine:
 
     # -- parts of the step ------------------------------------------------------------------------------------------
 
+    def _grow(self, wishes: list[Chosen], plan: Plan) -> tuple[list[Chosen], list[BlockCopy]]:
+        self.at_risk = [wish.sequence for wish in wishes]
+        return self.driver.grow(wishes, plan)
+
     def _allowed(self, entries: Entries) -> Any:
         """`[L, V]` tokens that every logits stage allows, or None."""
         allowed = None
@@ -353,6 +367,8 @@ class Engine:
             self.driver.fork(parent, sibling)
 
     def _on_preempt(self, sequence: Sequence) -> None:
+        # until its KV is given back, what fails leaves it in doubt
+        self.at_risk.append(sequence)
         self._record("preempted", sequence, tokens=sequence.num_tokens)
         self._drop(sequence)
 

@@ -52,7 +52,7 @@ class Requests:
         sequence.num_overtaken = 0
         self.running[sequence.row] = sequence
         for other in self.waiting.values():
-            if other.timing.arrival < sequence.timing.arrival:
+            if other.row < sequence.row:
                 other.num_overtaken += 1
 
     def preempt(self, sequence: Sequence) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -75,7 +76,7 @@ class LLM:
     def _build(self, config: Config, classes: tuple[type, ...], cache: Path | None, clock: Callable[[], float]) -> None:
         dtype, dtype_reason = choose_dtype(config.model.dtype)
         registry = make_registry(config, classes)
-        files = resolve(config.model.name, dtype, cache=cache)
+        files = resolve(config.model.name, dtype, cache=cache, progress=sys.stderr.isatty())
         self.tokenizer = Tokenizer(files)
         spec = model_spec(config.model.name, files.config, self.tokenizer.eos_ids)
         reader = lambda: SafetensorsReader(files.weights)  # noqa: E731
@@ -83,7 +84,7 @@ class LLM:
         self._engine = built.engine
         self._registry = registry
         self._ingress = IngressChain(registry, registry.every("on_ingress", model=spec))
-        self._controls = registry.every("control")
+        self._controls = registry.every("control", engine=self._engine)
         self.config = config
         self.plan: EffectivePlan = effective_plan(
             config,

@@ -15,7 +15,8 @@ Blocks = tuple[tuple[int, ...], ...]
 class PagedBlocks:
     """Blocks given back last are given out first, so that whoever reads a block it no longer holds reads another's."""
 
-    def __init__(self, num_groups: int, block_size: int, num_blocks: int) -> None:
+    def __init__(self, num_groups: int, block_size: int, num_blocks: int, copies_at_fork: bool = False) -> None:
+        self.copies_at_fork = copies_at_fork
         self.num_groups = num_groups
         self.block_size = block_size
         self.num_blocks = num_blocks
@@ -78,10 +79,17 @@ class PagedBlocks:
 
     def fork(self, parent: int, row: int, num_tokens: int) -> Slots | None:
         num_shared = -(-num_tokens // self.block_size)
+        has_partial_block = num_tokens % self.block_size > 0
         blocks = tuple(tuple(table[:num_shared]) for table in self.tables[parent])
         self.tables[row] = [list(numbers) for numbers in blocks]
         self.num_committed[row] = num_tokens
-        return Slots(blocks)
+        if not (self.copies_at_fork and has_partial_block):
+            return Slots(blocks)
+        slots = self.grow(row, num_tokens)
+        if slots is None:
+            self.release(row)
+            return None
+        return Slots(blocks, slots.copies)
 
     def pin(self, blocks: Blocks) -> None:
         self.pins.update((group, block) for group, numbers in enumerate(blocks) for block in numbers)
@@ -111,6 +119,8 @@ class PagedKV:
     class Config(PluginConfig):
         block_size: int = 4
         """Tokens a block."""
+        copies_at_fork: bool = False
+        """Copy a half-filled block when it is shared, not when it is written."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -120,4 +130,4 @@ class PagedKV:
 
     @hookimpl
     def allocate_kv(self, spec: KVSpec, block_size: int, num_blocks: int) -> PagedBlocks:
-        return PagedBlocks(len(spec), block_size, num_blocks)
+        return PagedBlocks(len(spec), block_size, num_blocks, self.config.copies_at_fork)

@@ -22,6 +22,8 @@ from .prefix import CachedBlocks, PrefixCache
 from .schedulers import AnyModifier, AnyPolicy, Continuous
 from .virtual import MAX_MODEL_LEN, VOCAB_SIZE, digest_alone, logits_of, prompt_logprobs_alone, tokens_alone
 
+from hypothesis import Phase
+DEV = [Phase.generate]
 POLICIES: tuple[type | None, ...] = (None, Continuous, AnyPolicy)
 TICKETS = ("kv", "grammar")
 
@@ -55,6 +57,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @initialize(
         allocator=st.sampled_from(["contiguous", "paged", "prefix"]),
+        copies_at_fork=st.booleans(),
         policy=st.sampled_from(POLICIES),
         has_modifier=st.booleans(),
         has_drafts=st.booleans(),
@@ -70,6 +73,7 @@ class EngineMachine(RuleBasedStateMachine):
     def build(
         self,
         allocator: str,
+        copies_at_fork: bool,
         policy: type | None,
         has_modifier: bool,
         has_drafts: bool,
@@ -89,7 +93,7 @@ class EngineMachine(RuleBasedStateMachine):
         pool: dict[str, int] = {}
         if allocator != "contiguous":
             classes += [PagedKV, PrefixCache][: 1 if allocator == "paged" else 2]
-            options["paged"] = {"block_size": block_size}
+            options["paged"] = {"block_size": block_size, "copies_at_fork": copies_at_fork}
             pool = {"num_blocks": num_tokens // block_size + 1, "block_size": block_size}
         self.engine = virtual_engine(*classes, plugins=options, num_groups=num_groups, seed=seed, **pool, **limits)
         self.max_step_tokens = limits["max_step_tokens"]
@@ -182,6 +186,6 @@ class EngineMachine(RuleBasedStateMachine):
 
 
 EngineMachine.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=25, deadline=None, derandomize=True, database=None
+    max_examples=400, stateful_step_count=25, deadline=None, derandomize=True, database=None, phases=DEV
 )
 test_any_history = EngineMachine.TestCase

@@ -1,0 +1,77 @@
+"""Long prompts in pieces beside the decodes, so that no step takes longer than its token budget.
+
+Buys short gaps between tokens while long prompts arrive, and steps of even size. Costs time to first token of the long
+prompt itself, whose earlier KV every chunk reads again. Sarathi-Serve (OSDI'24, 2403.02310), section 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import msgspec
+import numpy as np
+
+from ..core.config import PluginConfig
+from ..core.hooks import hookimpl
+from ..core.interfaces import Modifier
+from ..core.records import TOKEN_EQUAL, Limits, Plan, StepView
+
+
+class ChunkedPrefill:
+    """Holds every step to a token budget: decodes first, then partial prefills, then new requests."""
+
+    name = "chunked_prefill"
+    equivalence = TOKEN_EQUAL
+    requires = ()
+    conflicts = ()
+    hook_api = (1, 0)
+
+    class Config(PluginConfig, frozen=True, kw_only=True):
+        max_num_batched_tokens: Annotated[int, msgspec.Meta(ge=1)] = 512
+        """Tokens in one step, decodes included."""
+        max_partial_prefills: Annotated[int, msgspec.Meta(ge=1)] = 1
+        """Prompts that may be split over steps at the same time; what decodes leave is shared evenly among them."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    @hookimpl
+    def schedule_step(self, limits: Limits) -> Modifier:
+        if self.config.max_num_batched_tokens < limits.max_num_seqs:
+            raise ValueError(
+                f"max_num_batched_tokens = {self.config.max_num_batched_tokens} cannot give each of max_num_seqs = "
+                f"{limits.max_num_seqs} running sequences its token: raise the one or lower the other"
+            )
+        return self
+
+    def revise(self, plan: Plan, view: StepView) -> Plan:
+        """The plan's rows with counts that sum to the budget at most; what is left of a prompt waits for later."""
+        entry = np.argsort(view.rows)[np.searchsorted(np.sort(view.rows), plan.order)]
+        is_running = entry < view.num_running
+        is_decode = is_running & (view.num_pending[entry] == 1)
+        # stable: within each of the three groups the policy's order stands
+        order = np.argsort(np.where(is_decode, 0, np.where(is_running, 1, 2)), kind="stable")
+        num_tokens = plan.num_tokens[order]
+        num_decodes = int(is_decode.sum())
+        left = self.config.max_num_batched_tokens - int(num_tokens[:num_decodes].sum())
+        num_tokens[num_decodes:] = self._chunks(num_tokens[num_decodes:].tolist(), left)
+        num_drafts = plan.num_drafts[order] if len(plan.num_drafts) else plan.num_drafts
+        return replace(
+            plan,
+            order=plan.order[order],
+            num_tokens=num_tokens,
+            num_drafts=num_drafts,
+            token_budget=self.config.max_num_batched_tokens,
+        )
+
+    def _chunks(self, wanted: list[int], left: int) -> list[int]:
+        """Tokens for each prompt, in order: whole ones while they fit, and at most so many that are split."""
+        num_partial, chunks = 0, []
+        for index, count in enumerate(wanted):
+            shares = min(self.config.max_partial_prefills - num_partial, len(wanted) - index)
+            chunk = min(count, -(-left // shares)) if shares > 0 else 0
+            num_partial += chunk < count
+            left -= chunk
+            chunks.append(chunk)
+        return chunks
