@@ -54,8 +54,9 @@ def test_every_plugin_file_is_an_entry_point_of_its_own_name() -> None:
         assert target.startswith(f"switchgear.plugins.{name}:"), f"{name} points to {target}"
 
 
-def test_the_root_holds_no_module_but_the_package_itself() -> None:
-    assert [path.name for path in ROOT.glob("*.py")] == ["__init__.py"]
+def test_the_root_holds_only_the_doors_of_the_package() -> None:
+    """Every module in the root is shipped: the package, `python -m switchgear` and `switchgear.testing`."""
+    assert {path.name for path in ROOT.glob("*.py")} <= {"__init__.py", "__main__.py", "testing.py"}
 
 
 def test_every_folder_of_the_package_is_typed() -> None:

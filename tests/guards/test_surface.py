@@ -19,7 +19,7 @@ wrap_linear(spec: LinearSpec, linear: Linear) -> Linear | None
 kv_codec(head_size: int, device: Device) -> KVCodec | None
 attention_impl(layer: LayerSpec, group: KVGroup, block_size: int, codec: KVCodec, device: Device) -> AttentionImpl | Refusal | None
 fused_ops(op: str, device: Device) -> Callable[..., Any] | None
-control() -> Control | None
+control(engine: EngineHandle) -> Control | None
 observe() -> EventSink | None
 """  # noqa: E501 - one hook, one line
 

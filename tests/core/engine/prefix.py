@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from switchgear.core.config import PluginConfig
 from switchgear.core.hooks import hookimpl
 from switchgear.core.records import TOKEN_EQUAL, Audit, Hit, Slots
@@ -11,6 +13,8 @@ from .paged import Blocks, PagedBlocks
 
 class CachedBlocks:
     """Keeps a pin on each block it knows by key; of those nobody else holds, the one cached first goes first."""
+
+    key_scope: Literal["tenant", "shared"] = "tenant"
 
     def __init__(self, inner: PagedBlocks) -> None:
         self.inner = inner
