@@ -7,6 +7,7 @@ core together with the name of the plugin it came from.
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -214,6 +215,8 @@ class Registry:
         for plugin in reversed(self.plugins):
             self.manager.register(plugin.instance, plugin.name)
         self._owners = {id(plugin.instance): plugin.name for plugin in self.plugins}
+        self._answers: list[object] = []
+        """What plugins answered, kept so that its `id` stays its own."""
 
     def owner(self, instance: object) -> str:
         return self._owners.get(id(instance), CORE)
@@ -238,6 +241,9 @@ class Registry:
     def _bind(self, hook: str, instance: object, value: T) -> Bound[T]:
         name = self.owner(instance)
         self.bindings[hook, name] += 1
+        if name != CORE:
+            self._answers.append(value)
+            self._owners[id(getattr(value, "__code__", value))] = name
         return Bound(name, value)
 
     def every(self, hook: str, **arguments: Any) -> list[Bound[Any]]:
@@ -337,17 +343,18 @@ class Registry:
         return idle
 
     def blame(self, error: BaseException) -> Exception | None:
-        """The error as the fault of the plugin in whose code it arose, innermost first; None if it is the core's."""
+        """The error as the fault of the plugin last entered before it arose; None if it is the core's."""
         if isinstance(error, PluginFault):
             return error
         modules = {type(plugin.instance).__module__: plugin.name for plugin in self.plugins}
-        fault, trace = None, error.__traceback__
-        while trace is not None:
-            frame = trace.tb_frame
-            owner = self._owners.get(id(frame.f_locals.get("self"))) or modules.get(frame.f_globals.get("__name__", ""))
-            if owner is not None:
+        fault, before = None, None
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            # in a hook's answer, in a function that is one, or at least in the plugin's module
+            owner = self._owners.get(id(frame.f_locals.get("self"))) or self._owners.get(id(frame.f_code))
+            owner = owner or modules.get(frame.f_globals.get("__name__", ""))
+            if owner is not None and owner != before:
                 fault = PluginFault(owner, frame.f_code.co_name, error)
-            trace = trace.tb_next
+            before = owner
         return fault
 
     def equivalence(self) -> Equivalence:

@@ -25,6 +25,6 @@ def audit_engine(requests: Requests, allocator: KVAllocator, sampler: Sampler) -
             problems.append(f"row {sequence.row} waits and holds KV of {sequence.num_computed} tokens")
     if sampler.rows != frozenset(requests.by_row):
         problems.append("the sampler knows rows that do not live, or misses some")
-    if not requests.by_row and audit.held:
-        problems.append(f"{audit.held} blocks are held and no sequence lives")
+    if audit.held and not any(len(table) for sequence in requests for table in sequence.tables):
+        problems.append(f"{audit.held} blocks are held by no sequence that lives")
     return problems

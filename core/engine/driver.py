@@ -258,8 +258,7 @@ def apply_slots(
         if new:
             table.extend(new)
     for copy in copies:
-        table = sequence.tables[copy.group]
-        table.view[table.view == copy.source] = copy.target
+        sequence.tables[copy.group].replace(copy.source, copy.target)
     return copies
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import zlib
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from typing import Any, Literal
 
 import numpy as np
@@ -57,11 +59,12 @@ class Engine:
         self.num_steps = 0
         self.num_stalled = 0
         self.num_restarts = 0
+        self._row_numbers = itertools.count()
         self._reset()
 
     def _reset(self) -> None:
         parts = self.parts
-        self.requests = Requests(parts.max_overtaken)
+        self.requests = Requests(parts.max_overtaken, self._row_numbers)
         self.driver = Driver(
             self.requests,
             parts.limits,
@@ -80,7 +83,7 @@ class Engine:
 
     def close(self) -> None:
         for sequence in self.requests:
-            self._finish(sequence, "abort")
+            self._end(sequence, "abort")
         self.executor.close()
 
     # -- the step ---------------------------------------------------------------------------------------------------
@@ -258,13 +261,16 @@ class Engine:
 
     def abort(self, request: str, child: int | None = None) -> None:
         """End a request, or one of its outputs, wherever it is; an unknown or finished one is ignored."""
+        errors = []
         for sequence in self.requests:
             if sequence.request != request or child not in (None, sequence.child):
                 continue
             if sequence.num_in_flight:
                 sequence.is_aborted = True
             else:
-                self._finish(sequence, "abort")
+                errors.append(self._end(sequence, "abort"))
+        if any(errors):
+            self._check_books(next(filter(None, errors)))
 
     def preempt_all(self) -> int:
         """Take all KV from every running row; they start again in the same order. Returns how many there were."""
@@ -295,14 +301,31 @@ class Engine:
 
     def fail(self, error: Exception) -> None:
         """A stage raised: the rows of the step fail with the reason, the rest goes on if the books still balance."""
-        fault = self.parts.registry.blame(error) or error
-        text = str(fault) if isinstance(fault, PluginFault) else f"the engine failed: {type(error).__name__}: {error}"
-        logger.error("%s", text, exc_info=error)
+        text = self._named(error)
         self.events.clear()
         for sequence in self.at_risk:
             if sequence.is_alive:
                 sequence.num_in_flight = 0
-                self._finish(sequence, "error", text)
+                self._end(sequence, "error", text)
+        self._check_books(text)
+
+    def _named(self, error: Exception) -> str:
+        """Log an error and say whose it is."""
+        fault = self.parts.registry.blame(error) or error
+        text = str(fault) if isinstance(fault, PluginFault) else f"the engine failed: {type(error).__name__}: {error}"
+        logger.error("%s", text, exc_info=error)
+        return text
+
+    def _end(self, sequence: Sequence, reason: FinishReason, error: str = "") -> str:
+        """Finish a sequence where no step can fail for it. What a plugin raised meanwhile, or nothing."""
+        try:
+            self._finish(sequence, reason, error)
+        except Exception as broken:
+            return self._named(broken)
+        return ""
+
+    def _check_books(self, text: str) -> None:
+        """Go on after what `text` tells if the books balance, else start again."""
         try:
             problems = self.audit()
         except Exception as broken:
@@ -314,10 +337,14 @@ class Engine:
         """Every request fails, and the books start empty."""
         logger.error("%s", text)
         self.num_restarts += 1
-        for sequence in self.requests:
-            self._finish(sequence, "error", text)
-        self.in_flight.clear()
+        doomed = list(self.requests)
+        while self.in_flight:
+            # for nobody, but steps come back in order
+            with suppress(Exception):
+                self.executor.collect(self.in_flight.popleft().ticket)
         self._reset()
+        for sequence in doomed:
+            self._end(sequence, "error", text)
 
     def _fail_stalled(self, sequence: Sequence) -> None:
         self.num_stalled = 0
@@ -373,13 +400,11 @@ class Engine:
         self._drop(sequence)
 
     def _drop(self, sequence: Sequence) -> None:
-        """Whoever keeps state by row forgets it."""
-        rows = np.array([sequence.row], dtype=np.int64)
         if self.parts.proposer is not None:
-            self.parts.proposer.value.drop(rows)
+            self.parts.proposer.value.drop(np.array([sequence.row], dtype=np.int64))
 
     def _finish(self, sequence: Sequence, reason: FinishReason, error: str = "", result: Outcome | None = None) -> None:
-        """The one way out: everything the sequence holds is given back, and its end is said once."""
+        """The one way out: its end is said once, and all it holds is given back, whoever raises on the way."""
         sequence.timing.finished = self.parts.clock()
         self.emissions.append(emission_of(sequence, result, reason, error))
         self._record(EVENT_OF[reason], sequence)
@@ -387,10 +412,11 @@ class Engine:
         self.requests.complete(fork_ticket(sequence.row))
         self.requests.remove(sequence)
         self.sampler.remove(sequence.row)
-        self.driver.release(sequence)
-        self._drop(sequence)
-        for stage in self.parts.logits_stages:
-            stage.value.drop(np.array([sequence.row], dtype=np.int64))
+        with ExitStack() as everybody:
+            everybody.callback(self.driver.release, sequence)
+            everybody.callback(self._drop, sequence)
+            for stage in self.parts.logits_stages:
+                everybody.callback(stage.value.drop, np.array([sequence.row], dtype=np.int64))
 
     def _record(self, kind: EventKind, sequence: Sequence, **values: float) -> None:
         if self.parts.sinks:

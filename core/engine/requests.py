@@ -14,14 +14,14 @@ from .sequence import Sequence, State
 class Requests:
     """Running sequences in the order of admission, waiting ones in queue order, held ones by ticket."""
 
-    def __init__(self, max_overtaken: int) -> None:
+    def __init__(self, max_overtaken: int, row_numbers: Iterator[int]) -> None:
         self.max_overtaken = max_overtaken
         self.by_row: dict[int, Sequence] = {}
         self.running: dict[int, Sequence] = {}
         self.waiting: dict[int, Sequence] = {}
         self.held: dict[str, list[Sequence]] = {}
         self._completed: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._next_row = 0
+        self._row_numbers = row_numbers
 
     def __len__(self) -> int:
         return len(self.by_row)
@@ -30,8 +30,7 @@ class Requests:
         return iter(list(self.by_row.values()))
 
     def new_row(self) -> int:
-        self._next_row += 1
-        return self._next_row - 1
+        return next(self._row_numbers)
 
     # -- transitions ------------------------------------------------------------------------------------------------
 

@@ -31,7 +31,15 @@ class IntBuffer:
 
     @property
     def view(self) -> IntArray:
-        return self._array[: self._length]
+        """Read-only, since it is what plugins see."""
+        view = self._array[: self._length]
+        view.setflags(write=False)
+        return view
+
+    def replace(self, old: int, new: int) -> None:
+        """Put `new` wherever `old` stands."""
+        values = self._array[: self._length]
+        values[values == old] = new
 
     def extend(self, values: IntArray | tuple[int, ...]) -> None:
         end = self._length + len(values)

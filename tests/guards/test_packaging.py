@@ -104,6 +104,7 @@ def test_the_wheel_built_from_the_sdist_holds_the_package_and_nothing_else(tmp_p
         files = {name for name in archive.namelist() if ".dist-info/" not in name}
         metadata = {name.partition(".dist-info/")[2] for name in archive.namelist()} - {""}
     typed = {f"switchgear/{folder}/py.typed".replace("//", "/") for folder in ("", *FOLDERS)}
-    modules = {"switchgear/__init__.py"} | {f"switchgear/{file.as_posix()}" for file in sources_of(tree)}
+    doors = [path.relative_to(tree) for path in tree.glob("*.py")]
+    modules = {f"switchgear/{file.as_posix()}" for file in [*doors, *sources_of(tree)]}
     assert {name for name in files if not name.endswith((".so", ".pyd"))} == modules | typed
     assert {"licenses/LICENSE", "entry_points.txt", "METADATA"} <= metadata
