@@ -6,7 +6,7 @@ import difflib
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
 
 import msgspec
 
@@ -15,14 +15,23 @@ from .errors import ConfigError
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 
 
-class PluginConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class ConfigMeta(msgspec.StructMeta):
+    """Makes every config frozen, keyword-only and closed to unknown options, without each having to say so."""
+
+    def __new__(meta, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> Any:
+        settings = {"frozen": True, "kw_only": True, "forbid_unknown_fields": True, **options}
+        return super().__new__(meta, name, bases, namespace, **settings)
+
+
+class PluginConfig(msgspec.Struct, metaclass=ConfigMeta):
     """Base of every plugin's `Config`: typed fields with defaults, each with a docstring under it.
 
     Constraints are annotations, such as `block_size: Annotated[int, msgspec.Meta(ge=1)] = 16`.
     """
 
 
-class ModelConfig(PluginConfig, frozen=True, kw_only=True):
+class ModelConfig(PluginConfig):
     """Which model, and in which precision."""
 
     name: str = "smollm2-135m"
@@ -31,7 +40,7 @@ class ModelConfig(PluginConfig, frozen=True, kw_only=True):
     """Precision of weights and activations; `auto` is bfloat16 where the machine multiplies it, else float32."""
 
 
-class EngineConfig(PluginConfig, frozen=True, kw_only=True):
+class EngineConfig(PluginConfig):
     """What bounds the engine, the same for every arm of an ablation."""
 
     max_num_seqs: AtLeastOne = 64

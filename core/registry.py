@@ -9,7 +9,8 @@ from __future__ import annotations
 import inspect
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import pluggy
 
 from .config import PluginConfig, PluginEntry, build_struct, unknown
-from .errors import ConfigError, PluginError, PluginFault
+from .errors import ConfigError, PluginError, PluginFault, SwitchgearError
 from .hooks import HOOK_API, HookSpecs
 from .records import TOKEN_EQUAL, Equivalence, Refusal
 
@@ -230,7 +231,7 @@ class Registry:
         others = [plugin for plugin in self.manager.get_plugins() if plugin is not instance]
         try:
             answers = self.manager.subset_hook_caller(hook, others)(**arguments)
-        except PluginError:
+        except SwitchgearError:
             raise
         except Exception as error:
             raise PluginError(
@@ -316,7 +317,8 @@ class Registry:
         """Tokens a block, as the owner of the base allocator wants them."""
         bases = [plugin for plugin in self._implementations("allocate_kv") if not is_wrapper(plugin, "allocate_kv")]
         self._check_one_owner("allocate_kv", [self.owner(plugin) for plugin in bases])
-        size = bases[0].kv_block_size(limits)  # type: ignore[attr-defined]  # check_class made sure
+        with self.blaming():
+            size = bases[0].kv_block_size(limits)  # type: ignore[attr-defined]  # check_class made sure
         if not (isinstance(size, int) and size >= 1):
             raise PluginError(f"plugin {self.owner(bases[0])!r} wants {size!r} tokens a KV block: it must be 1 or more")
         return size
@@ -341,6 +343,19 @@ class Registry:
                 reasons = [reason for hook in refused for reason in self.refusals[hook, plugin.name]]
                 idle[plugin.name] = "; ".join(reasons) or f"nothing took what it offers for {', '.join(unbound)}"
         return idle
+
+    @contextmanager
+    def blaming(self) -> Iterator[None]:
+        """Outside of any step: what a plugin raises inside becomes a PluginFault in its name."""
+        try:
+            yield
+        except SwitchgearError:
+            raise
+        except Exception as error:
+            fault = self.blame(error)
+            if fault is None:
+                raise
+            raise fault from error
 
     def blame(self, error: BaseException) -> Exception | None:
         """The error as the fault of the plugin last entered before it arose; None if it is the core's."""

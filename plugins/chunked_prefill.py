@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from ..core.config import PluginConfig
+from ..core.errors import ConfigError
 from ..core.hooks import hookimpl
 from ..core.interfaces import Modifier
 from ..core.records import TOKEN_EQUAL, Limits, Plan, StepView
@@ -27,7 +28,7 @@ class ChunkedPrefill:
     conflicts = ()
     hook_api = (1, 0)
 
-    class Config(PluginConfig, frozen=True, kw_only=True):
+    class Config(PluginConfig):
         max_num_batched_tokens: Annotated[int, msgspec.Meta(ge=1)] = 512
         """Tokens in one step, decodes included."""
         max_partial_prefills: Annotated[int, msgspec.Meta(ge=1)] = 1
@@ -39,14 +40,18 @@ class ChunkedPrefill:
     @hookimpl
     def schedule_step(self, limits: Limits) -> Modifier:
         if self.config.max_num_batched_tokens < limits.max_num_seqs:
-            raise ValueError(
-                f"max_num_batched_tokens = {self.config.max_num_batched_tokens} cannot give each of max_num_seqs = "
-                f"{limits.max_num_seqs} running sequences its token: raise the one or lower the other"
+            raise ConfigError(
+                f"[plugins.chunked_prefill] max_num_batched_tokens = {self.config.max_num_batched_tokens} cannot give "
+                f"each of max_num_seqs = {limits.max_num_seqs} running sequences its token: raise the one or lower the "
+                "other"
             )
         return self
 
     def revise(self, plan: Plan, view: StepView) -> Plan:
         """The plan's rows with counts that sum to the budget at most; what is left of a prompt waits for later."""
+        budgets = (self.config.max_num_batched_tokens, view.limits.max_step_tokens, plan.token_budget)
+        # a chunk above any of them would run alone, and past every decode
+        budget = min(budget for budget in budgets if budget is not None)
         entry = np.argsort(view.rows)[np.searchsorted(np.sort(view.rows), plan.order)]
         is_running = entry < view.num_running
         is_decode = is_running & (view.num_pending[entry] == 1)
@@ -54,24 +59,29 @@ class ChunkedPrefill:
         order = np.argsort(np.where(is_decode, 0, np.where(is_running, 1, 2)), kind="stable")
         num_tokens = plan.num_tokens[order]
         num_decodes = int(is_decode.sum())
-        left = self.config.max_num_batched_tokens - int(num_tokens[:num_decodes].sum())
-        num_tokens[num_decodes:] = self._chunks(num_tokens[num_decodes:].tolist(), left)
+        num_slots = max(0, view.limits.max_num_seqs - view.num_running)
+        # who finds no slot gets no share: nobody would use it
+        first, end = num_decodes, int(is_running.sum()) + num_slots
+        num_tokens[first:end] = self._chunks(num_tokens[first:end].tolist(), budget - int(num_tokens[:first].sum()))
+        num_tokens[end:] = 0
         num_drafts = plan.num_drafts[order] if len(plan.num_drafts) else plan.num_drafts
         return replace(
-            plan,
-            order=plan.order[order],
-            num_tokens=num_tokens,
-            num_drafts=num_drafts,
-            token_budget=self.config.max_num_batched_tokens,
+            plan, order=plan.order[order], num_tokens=num_tokens, num_drafts=num_drafts, token_budget=budget
         )
 
     def _chunks(self, wanted: list[int], left: int) -> list[int]:
-        """Tokens for each prompt, in order: whole ones while they fit, and at most so many that are split."""
-        num_partial, chunks = 0, []
-        for index, count in enumerate(wanted):
-            shares = min(self.config.max_partial_prefills - num_partial, len(wanted) - index)
-            chunk = min(count, -(-left // shares)) if shares > 0 else 0
-            num_partial += chunk < count
-            left -= chunk
-            chunks.append(chunk)
-        return chunks
+        """Tokens for each prompt, in order: whole ones while they fit, and at most so many that are split.
+
+        Those at the head share evenly. Whoever needs less than its share leaves the rest, and its place, to others.
+        """
+        missing = list(wanted)
+        unfinished = [index for index, count in enumerate(wanted) if count]
+        while left > 0 and unfinished:
+            sharing = unfinished[: self.config.max_partial_prefills]
+            share = -(-left // len(sharing))
+            for index in sharing:
+                chunk = min(missing[index], share, left)
+                missing[index] -= chunk
+                left -= chunk
+            unfinished = [index for index in sharing if missing[index]] + unfinished[len(sharing) :]
+        return [count - rest for count, rest in zip(wanted, missing, strict=True)]

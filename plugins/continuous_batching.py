@@ -25,7 +25,7 @@ class ContinuousBatching:
     conflicts = ()
     hook_api = (1, 0)
 
-    class Config(PluginConfig, frozen=True, kw_only=True):
+    class Config(PluginConfig):
         policy: Literal["fcfs", "priority"] = "fcfs"
         """Who is admitted first: the first to come, or the lowest `priority` and then the first to come."""
 
@@ -38,11 +38,13 @@ class ContinuousBatching:
 
     def plan(self, view: StepView) -> Plan:
         """Everybody: those who run in the order of admission, then those who wait in the order of the policy."""
-        pending = view.num_pending
-        if self.config.policy == "fcfs":
-            return Plan(view.rows, pending)
         running, waiting = np.arange(view.num_running), np.arange(view.num_running, len(view.rows))
-        order = np.concatenate([running, waiting[np.lexsort((view.arrival[waiting], view.priority[waiting]))]])
+        # by arrival, not as they queue: who was held until now may have come before those who queue
+        first_come = waiting[np.argsort(view.arrival[waiting], kind="stable")]
+        if self.config.policy == "fcfs":
+            order = np.concatenate([running, first_come])
+            return Plan(view.rows[order], view.num_pending[order])
+        order = np.concatenate([running, first_come[np.argsort(view.priority[first_come], kind="stable")]])
         # the least important gives way first, and of equals the last admitted
         victims = running[np.lexsort((-running, -view.priority[running]))]
-        return Plan(view.rows[order], pending[order], victims=view.rows[victims])
+        return Plan(view.rows[order], view.num_pending[order], victims=view.rows[victims])

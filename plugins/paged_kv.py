@@ -27,7 +27,7 @@ class PagedKV:
     conflicts = ()
     hook_api = (1, 0)
 
-    class Config(PluginConfig, frozen=True, kw_only=True):
+    class Config(PluginConfig):
         block_size: Annotated[int, msgspec.Meta(ge=1)] = 16
         """Tokens per block."""
 

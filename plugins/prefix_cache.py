@@ -27,7 +27,7 @@ class PrefixCache:
     conflicts = ()
     hook_api = (1, 0)
 
-    class Config(PluginConfig, frozen=True, kw_only=True):
+    class Config(PluginConfig):
         scope: Literal["tenant", "shared"] = "tenant"
         """Who may hit a block: the tenant whose request computed it, or everybody, who then learn from the time to
         first token what others asked."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from switchgear.core.testing.tiny import make_tiny_model
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -29,7 +29,7 @@ class ShortestFirst:
     conflicts = ()
     hook_api = (1, 0)
 
-    class Config(PluginConfig, frozen=True, kw_only=True):
+    class Config(PluginConfig):
         max_wait: Annotated[float, msgspec.Meta(ge=0)] = 10.0
         """Seconds after which a waiting row is served in order of arrival, before every shorter one."""
 

@@ -69,7 +69,8 @@ def assemble(
     sinks = registry.every("observe")
 
     providers = [executor, policy, *modifiers, proposer, *logits_stages]
-    needed = sum(each.value.needs().bytes for each in providers if each and isinstance(each.value, HasNeeds))
+    with registry.blaming():
+        needed = sum(each.value.needs().bytes for each in providers if each and isinstance(each.value, HasNeeds))
     kv_spec: KVSpec = executor.value.kv_spec
     num_blocks = count_blocks(config.engine, limits, kv_spec, block_size, needed)
     kv = KVView(block_size, num_blocks, num_blocks)

@@ -78,8 +78,9 @@ class Engine:
 
     def start(self) -> None:
         """Load the weights and make the KV tensors."""
-        self.executor.start()
-        self.executor.allocate(self.parts.kv.num_blocks)
+        with self.parts.registry.blaming():
+            self.executor.start()
+            self.executor.allocate(self.parts.kv.num_blocks)
 
     def close(self) -> None:
         for sequence in self.requests:
@@ -261,16 +262,13 @@ class Engine:
 
     def abort(self, request: str, child: int | None = None) -> None:
         """End a request, or one of its outputs, wherever it is; an unknown or finished one is ignored."""
-        errors = []
         for sequence in self.requests:
-            if sequence.request != request or child not in (None, sequence.child):
+            if sequence.request != request or child not in (None, sequence.child) or not sequence.is_alive:
                 continue
             if sequence.num_in_flight:
                 sequence.is_aborted = True
-            else:
-                errors.append(self._end(sequence, "abort"))
-        if any(errors):
-            self._check_books(next(filter(None, errors)))
+            elif fault := self._end(sequence, "abort"):
+                self._check_books(fault)
 
     def preempt_all(self) -> int:
         """Take all KV from every running row; they start again in the same order. Returns how many there were."""
@@ -291,7 +289,9 @@ class Engine:
     @property
     def is_waiting_for_tickets(self) -> bool:
         """Everything alive is held: the next step does nothing until `complete` is called."""
-        return bool(self.requests.held) and not (self.requests.running or self.requests.waiting or self.in_flight)
+        requests = self.requests
+        can_move = requests.running or requests.waiting or requests.has_completed or self.in_flight
+        return bool(requests.held) and not can_move
 
     def audit(self) -> list[str]:
         """Everything that is lost, held twice or held by the dead; empty when all is well."""

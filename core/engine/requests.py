@@ -65,9 +65,14 @@ class Requests:
         """Whatever was held for `ticket` may run. From any thread; an unknown ticket is ignored."""
         self._completed.put(ticket)
 
+    @property
+    def has_completed(self) -> bool:
+        """Tickets were completed since the last step."""
+        return not self._completed.empty()
+
     def wake_completed(self) -> None:
         """Move what was completed since the last step into the queue; called by the engine's own thread."""
-        while not self._completed.empty():
+        while self.has_completed:
             for sequence in self.held.pop(self._completed.get(), []):
                 sequence.state = State.WAITING
                 self.waiting[sequence.row] = sequence

@@ -39,7 +39,7 @@ class IngressChain:
             plugin.name for plugin in registry.plugins if getattr(plugin.instance, "on_error", "reject") == "pass"
         }
         self.num_left = 0
-        self._loop = StageLoop() if stages else None
+        self._loop: StageLoop | None = None
 
     def visit(self, request: IngressRequest) -> Visit:
         return Visit(request)
@@ -67,12 +67,15 @@ class IngressChain:
 
     def _enter(self, stage: Bound[IngressStage], visit: Visit, meanwhile: Callable[[], bool]) -> IngressAnswer:
         """One stage's answer, which is never `Wait`: that is waited for here."""
-        assert self._loop is not None
+        if self._loop is None:
+            self._loop = StageLoop()
         while True:
             try:
                 answer = self._loop.run(stage.value.enter(visit.request))
                 if not isinstance(answer, Continue | Rewrite | Respond | Reject | Wait):
                     raise TypeError(f"returned {type(answer).__name__}, an ingress answer is needed")
+                if isinstance(answer, Respond):
+                    check_completion(answer.completion, visit.request)
             except Exception as error:
                 fault = PluginFault(stage.plugin, "enter", error)
                 logger.error("%s", fault, exc_info=error)
@@ -104,6 +107,14 @@ class IngressChain:
     def close(self) -> None:
         if self._loop is not None:
             self._loop.close()
+
+
+def check_completion(completion: Completion, request: IngressRequest) -> None:
+    """Raise ValueError unless there is one of everything for each output that was asked for."""
+    num_outputs = request.sampling.get("n", 1)
+    given = {len(completion.texts), len(completion.token_ids), len(completion.finish_reasons)}
+    if given != {num_outputs}:
+        raise ValueError(f"responded with {' and '.join(map(str, sorted(given)))} outputs where n = {num_outputs}")
 
 
 class StageLoop:

@@ -52,7 +52,8 @@ class LiveChoice:
         if emission.finish_reason is not None:
             text += self._finish(emission)
         self.text += text
-        return Chunk(self.index, text, tuple(self.token_ids[num_before:]), self.finish_reason)
+        # a stop string is found before the engine says the output has ended: the reason comes with that, once
+        return Chunk(self.index, text, tuple(self.token_ids[num_before:]), self.finish_reason if self.is_done else None)
 
     def _push(self, token_id: int) -> str:
         text = self.detokenizer.push([token_id])
@@ -132,7 +133,7 @@ class LiveRequest:
         """End the request with an answer that no engine computed."""
         self.served = completion
         for choice, text, token_ids, reason in zip(
-            self.choices, completion.texts, completion.token_ids, completion.finish_reasons, strict=False
+            self.choices, completion.texts, completion.token_ids, completion.finish_reasons, strict=True
         ):
             choice.text, choice.token_ids, choice.finish_reason = text, list(token_ids), reason
             choice.timing = Timing(queue=0.0, ttft=0.0, tpot=0.0, total=0.0)

@@ -17,7 +17,7 @@ import numpy as np
 from .. import VERSION
 from ..config import Config, build_config, unknown
 from ..engine.assemble import assemble, choose_dtype, device_of, make_registry
-from ..errors import ConfigError, RequestError
+from ..errors import ConfigError, PluginFault, RequestError, SwitchgearError
 from ..model.architectures import model_spec
 from ..model.chat import render
 from ..model.store import resolve
@@ -128,14 +128,19 @@ class LLM:
     def stream(self, prompt: Prompt | Sequence[Message], params: SamplingParams | None = None) -> Generator[Chunk]:
         """Complete one prompt or answer one conversation, piece by piece; the last chunk carries the result.
 
-        Closing the iterator aborts the request. Several streams may be open at once: each moves all of them.
+        The request starts with the first `next`; closing the iterator aborts it. Several streams may be open at once:
+        each moves all of them.
         """
         given: Any = prompt
         is_chat = not isinstance(given, str) and bool(given) and isinstance(given[0], Mapping)
         token_ids, text, messages = self._encode_chat(given) if is_chat else (self._encode(given), given, ())
-        return self._stream(self._submit(token_ids, text, messages, params or SamplingParams()))
+        self._check_open()
+        self._engine.check(token_ids, params := params or SamplingParams())
+        return self._stream((token_ids, text, messages), params)
 
-    def _stream(self, live: LiveRequest) -> Generator[Chunk]:
+    def _stream(self, encoded: Encoded, params: SamplingParams) -> Generator[Chunk]:
+        # submitted here, since closing a generator that never started runs none of it
+        live = self._submit(*encoded, params)
         try:
             while True:
                 while live.chunks:
@@ -176,9 +181,9 @@ class LLM:
         """Prompt tokens of a conversation in the model's chat template."""
         return len(self._encode_chat(messages)[0])
 
-    def _encode(self, prompt: Prompt) -> IntArray:
+    def _encode(self, prompt: Prompt, add_special: bool = True) -> IntArray:
         if isinstance(prompt, str):
-            return np.array(self.tokenizer.encode(prompt), dtype=np.int64)
+            return np.array(self.tokenizer.encode(prompt, add_special=add_special), dtype=np.int64)
         if not all(isinstance(token, int | np.integer) and not isinstance(token, bool) for token in prompt):
             raise RequestError("a prompt is a text or a list of token ids: this list holds something else")
         if not all(-(2**63) <= int(token) < 2**63 for token in prompt):
@@ -208,15 +213,20 @@ class LLM:
         )
         visit = self._ingress.visit(request)
         self._ingress.enter(visit, meanwhile=self._pump_once)
-        if visit.request.prompt != request.prompt:
-            token_ids = self._encode(visit.request.prompt)
-        live = LiveRequest(request.id, tuple(token_ids.tolist()), params, self.tokenizer, self.plan.hash)
-        live.visit = visit
-        if visit.completion is not None:
-            live.answer(visit.completion)
-            return live
         try:
-            self._engine.add(request.id, token_ids, params)
+            # as the stages left it
+            if visit.request.prompt != request.prompt:
+                token_ids = self._encode(visit.request.prompt, add_special=not messages)
+            if visit.request.sampling != request.sampling:
+                options: dict[str, Any] = dict(visit.request.sampling)
+                params = SamplingParams(**options)
+            live = LiveRequest(request.id, tuple(token_ids.tolist()), params, self.tokenizer, self.plan.hash)
+            live.visit = visit
+            if visit.completion is not None:
+                live.answer(visit.completion)
+                return live
+            tenant, priority = visit.request.tenant, visit.request.priority
+            self._engine.add(request.id, token_ids, params, tenant=tenant, priority=priority)
         except Exception as error:
             self._ingress.leave(visit, Outcome("rejected", error=str(error)))
             raise
@@ -257,16 +267,17 @@ class LLM:
 
     def control(self, plugin: str, command: str, **arguments: Any) -> Any:
         """Run a plugin's named command."""
-        commands = {bound.plugin: bound.value.commands() for bound in self._controls}
-        if plugin not in commands:
-            raise ConfigError(unknown("plugin with commands", plugin, commands))
-        if command not in commands[plugin]:
-            raise ConfigError(unknown(f"command of plugin {plugin!r}", command, commands[plugin]))
-        return commands[plugin][command](**arguments)
+        controls = {bound.plugin: bound.value for bound in self._controls}
+        if plugin not in controls:
+            raise ConfigError(unknown("plugin with commands", plugin, controls))
+        commands = told(plugin, "commands", controls[plugin].commands)
+        if command not in commands:
+            raise ConfigError(unknown(f"command of plugin {plugin!r}", command, commands))
+        return told(plugin, command, partial(commands[command], **arguments))
 
     def stats(self) -> dict[str, dict[str, float]]:
         """Every plugin's counters, by plugin."""
-        return {bound.plugin: dict(bound.value.stats()) for bound in self._controls}
+        return {bound.plugin: dict(told(bound.plugin, "stats", bound.value.stats)) for bound in self._controls}
 
     def audit(self) -> list[str]:
         """What is lost, held twice or held by the dead in the engine's books; empty when all is well."""
@@ -293,6 +304,16 @@ class LLM:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def told(plugin: str, method: str, ask: Callable[[], Any]) -> Any:
+    """What a plugin answers outside of any step; what it raises is a PluginFault in its name."""
+    try:
+        return ask()
+    except SwitchgearError:
+        raise
+    except Exception as error:
+        raise PluginFault(plugin, method, error) from error
 
 
 def list_of_prompts(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:

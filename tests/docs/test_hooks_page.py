@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "hooks.md").read_text()
 HEAD, *SECTIONS = re.split(r"^## `", PAGE, flags=re.MULTILINE)
 BY_HOOK = {section.partition("`")[0]: section for section in SECTIONS}
-PROMPTS = ["The switch", [5, 6, 7, 8, 9], "a"]
+PROMPTS: list[str | list[int]] = ["The switch", [5, 6, 7, 8, 9], "a"]
 PARAMS = SamplingParams(max_tokens=12, temperature=0, ignore_eos=True)
 
 

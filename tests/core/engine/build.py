@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-
 from switchgear.core.config import build_config
 from switchgear.core.engine.assemble import assemble, make_registry
 from switchgear.core.engine.emission import Emission

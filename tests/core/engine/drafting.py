@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
-
 from switchgear.core.config import PluginConfig
 from switchgear.core.hooks import hookimpl
 from switchgear.core.records import TOKEN_EQUAL, Draft, DraftView, IntArray, Plan, StepView

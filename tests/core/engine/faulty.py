@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-
 from switchgear.core.config import PluginConfig
 from switchgear.core.defaults import GatheredAttention, PlainLinears, StaticBatching, StoredAsComputed
 from switchgear.core.hooks import hookimpl
@@ -43,25 +42,22 @@ class Boom(RuntimeError):
 
 
 class Trap:
-    """Raises in one call of one method, and counts them all."""
+    """Raises in one call of each method that it was armed for."""
 
     def __init__(self) -> None:
-        self.method = ""
-        self.calls_left = 0
-        self.num_calls = 0
+        self.calls_left: dict[str, int] = {}
 
     def arm(self, method: str, call: int) -> None:
-        self.method, self.calls_left = method, call
+        self.calls_left[method] = call
 
     @property
     def has_sprung(self) -> bool:
-        return self.calls_left == 0
+        return not any(self.calls_left.values())
 
     def pass_by(self, method: str) -> None:
-        if method == self.method and self.calls_left:
-            self.num_calls += 1
-            self.calls_left -= 1
-            if not self.calls_left:
+        if self.calls_left.get(method):
+            self.calls_left[method] -= 1
+            if not self.calls_left[method]:
                 raise Boom("as armed")
 
 

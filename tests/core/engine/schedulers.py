@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-
 from switchgear.core.config import PluginConfig
 from switchgear.core.hooks import hookimpl
 from switchgear.core.records import NO_ROWS, TOKEN_EQUAL, IntArray, Plan, StepView

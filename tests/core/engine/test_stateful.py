@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-
 from switchgear.core.engine.engine import Engine
 from switchgear.core.errors import RequestError
 from switchgear.core.records import IntArray
@@ -20,9 +19,8 @@ from .drafting import drafting
 from .paged import PagedBlocks, PagedKV
 from .prefix import CachedBlocks, PrefixCache
 from .schedulers import AnyModifier, AnyPolicy, Continuous
-from .virtual import MAX_MODEL_LEN, VOCAB_SIZE, digest_alone, logits_of, prompt_logprobs_alone, tokens_alone
+from .virtual import VOCAB_SIZE, digest_alone, logits_of, prompt_logprobs_alone, tokens_alone
 
-from hypothesis import Phase
 DEV = [Phase.generate]
 POLICIES: tuple[type | None, ...] = (None, Continuous, AnyPolicy)
 TICKETS = ("kv", "grammar")

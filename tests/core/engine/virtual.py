@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-
 from switchgear.core.config import PluginConfig
 from switchgear.core.engine import noise
 from switchgear.core.engine.sampler import Sampler
@@ -21,7 +20,6 @@ from switchgear.core.interfaces import WorkerFactory
 from switchgear.core.model.scoring import score_tokens
 from switchgear.core.model.spec import ModelSpec
 from switchgear.core.records import (
-    TOKEN_EQUAL,
     Batch,
     Equivalence,
     IntArray,

@@ -62,7 +62,8 @@ def reference(**overrides: Any) -> LlamaForCausalLM:
         "initializer_range": 0.2,
         "rms_norm_eps": 1e-5,
     }
-    model = LlamaForCausalLM(LlamaConfig(**{**sizes, **overrides})).eval()
+    model = LlamaForCausalLM(LlamaConfig(**{**sizes, **overrides}))
+    model.eval()
     for name, parameter in model.named_parameters():
         if name.endswith("bias") or "norm" in name:
             torch.nn.init.normal_(parameter, mean=1.0 if "norm" in name else 0.0, std=0.2)
@@ -142,7 +143,7 @@ def test_other_precisions_err_no_more_than_transformers(dtype: str, tmp_path: Pa
 
 
 def test_an_unknown_architecture_is_refused_with_the_list() -> None:
-    with pytest.raises(ModelError, match="'GPT2LMHeadModel'.*LlamaForCausalLM"):
+    with pytest.raises(ModelError, match=r"'GPT2LMHeadModel'.*LlamaForCausalLM"):
         model_spec("gpt2", {"architectures": ["GPT2LMHeadModel"]})
 
 

@@ -51,7 +51,12 @@ def test_conversion_gives_back_the_exact_weights(tmp_path: Path, dtype: str, ove
 
 
 def test_config_says_what_the_original_says(tmp_path: Path) -> None:
-    overrides = {"num_key_value_heads": 1, "rope_theta": 50000.0, "attention_bias": True, "tie_word_embeddings": True}
+    overrides: dict[str, Any] = {
+        "num_key_value_heads": 1,
+        "rope_theta": 50000.0,
+        "attention_bias": True,
+        "tie_word_embeddings": True,
+    }
     directory = _convert(tmp_path, "bfloat16", **overrides)
     original = json.loads((make_tiny_model(tmp_path / "model", **overrides) / "config.json").read_text())
     config = json.loads((directory / "config.json").read_text())

@@ -78,8 +78,8 @@ def test_every_weight_equals_the_whole_dequantised_tensor(files: ModelFiles) -> 
     assert sorted(part for parts in names.values() for part in parts) == sorted(stored)
     with safe_open(files.weights[0], framework="pt") as converted:
         assert sorted(converted.keys()) == sorted(names)
-        for name, parts in names.items():
-            whole = torch.cat([_dequantised(stored[part]) for part in parts])
+        for name, pieces in names.items():
+            whole = torch.cat([_dequantised(stored[part]) for part in pieces])
             assert (converted.get_tensor(name) - whole).abs().max() == 0.0, name
 
 

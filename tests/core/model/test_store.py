@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from switchgear.core.errors import ModelError
-from switchgear.core.model import catalogue, gguf_convert, gguf_file, store
+from switchgear.core.model import catalogue, gguf_convert, store
 from switchgear.core.model.catalogue import CatalogueEntry
 from switchgear.core.model.pull_wheel import wheel_target
 from switchgear.core.model.store import installed, resolve
@@ -52,7 +52,7 @@ def test_gguf_is_converted_once_per_dtype(source: Path, cache: Path, monkeypatch
     assert first.source == half.source == source
     assert first.directory != half.directory
     assert load_file(half.weights[0])["model.norm.weight"].dtype is torch.bfloat16
-    monkeypatch.setattr(gguf_file.gguf, "GGUFReader", _refuse_to_parse)
+    monkeypatch.setattr("gguf.GGUFReader", _refuse_to_parse)
     assert resolve(str(source), "float32", cache=cache) == first
     assert resolve(str(source), "bfloat16", cache=cache) == half
 
