@@ -65,9 +65,7 @@ class ChunkedPrefill:
         num_tokens[first:end] = self._chunks(num_tokens[first:end].tolist(), budget - int(num_tokens[:first].sum()))
         num_tokens[end:] = 0
         num_drafts = plan.num_drafts[order] if len(plan.num_drafts) else plan.num_drafts
-        return replace(
-            plan, order=plan.order[order], num_tokens=num_tokens, num_drafts=num_drafts, token_budget=budget
-        )
+        return replace(plan, order=plan.order[order], num_tokens=num_tokens, num_drafts=num_drafts, token_budget=budget)
 
     def _chunks(self, wanted: list[int], left: int) -> list[int]:
         """Tokens for each prompt, in order: whole ones while they fit, and at most so many that are split.

@@ -7,7 +7,7 @@ PagedAttention (SOSP'23, 2309.06180), section 4.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -64,6 +64,8 @@ class BlockPool:
         self.free = deque(range(num_blocks))
         self.num_references = [0] * num_blocks
         self.tables: dict[int, Table] = {}
+        self.nothing = self._slots([])
+        """What most calls of `grow` change."""
 
     def grow(self, row: int, num_tokens: int) -> Slots | None:
         table = self.tables.get(row) or Table()
@@ -74,7 +76,7 @@ class BlockPool:
         self.tables[row] = table
         table.num_written = max(table.num_written, num_tokens)
         if num_new <= 0 and copied is None:
-            return self._slots([])
+            return self.nothing
         copies = self._own(table, copied) if copied is not None else ()
         new = [self._take() for _ in range(num_new)]
         table.blocks += new
@@ -140,10 +142,10 @@ class BlockPool:
 
     def audit(self) -> Audit:
         held = [block for block in range(self.num_blocks) if self.num_references[block] > 0]
-        rows = [block for table in self.tables.values() for block in table.blocks]
+        in_tables = Counter(block for table in self.tables.values() for block in table.blocks)
         problems = []
         if sorted([*held, *self.free]) != list(range(self.num_blocks)):
             problems.append("a block is lost, or both free and held")
-        if any(rows.count(block) > self.num_references[block] for block in set(rows)):
+        if any(count > self.num_references[block] for block, count in in_tables.items()):
             problems.append("a block stands in more tables than it has references")
         return Audit(self.num_blocks, len(self.free), len(held), problems=tuple(problems))

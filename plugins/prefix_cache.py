@@ -50,17 +50,17 @@ class PrefixCache:
 
     def reset(self, preempt: bool = False) -> str:
         """Forget every block. Refused while rows hold some, unless they may be preempted and start again."""
-        num_held = self.pool.num_blocks_in_use()
-        if num_held and not preempt:
-            raise RequestError(f"running requests hold {num_held} cached blocks: wait for them, or pass preempt = true")
-        num_preempted = self.engine.preempt_all() if num_held else 0
+        num_preempted = self.engine.preempt_all() if preempt else 0
+        num_held = self.pool.num_held()
+        if num_held:
+            raise RequestError(f"running requests hold {num_held} KV blocks: wait for them, or pass preempt = true")
         return f"forgot {self.pool.forget()} blocks, preempted {num_preempted} sequences"
 
     def stats(self) -> Mapping[str, float]:
         return {
             "queries": self.pool.num_queried,
             "hits": self.pool.num_hit,
-            "cached_blocks": len(self.pool.block_of),
+            "cached_blocks": len(self.pool.key_of),
             "evictions": self.pool.num_evicted,
         }
 
@@ -69,7 +69,8 @@ class CachedPool:
     """Keeps a reference of its own on every published block, and gives the least recently used up when blocks run out.
 
     A block that only the cache holds is evictable. Of one sequence the last block goes first, so that what is left
-    can still be found from the front.
+    can still be found from the front. Rows that compute the same side by side publish a block each; of such twins one
+    stays when the rows are gone, and an evictable block never has a twin.
     """
 
     def __init__(
@@ -80,77 +81,85 @@ class CachedPool:
         self.num_groups = num_groups
         self.block_size = block_size
         self.key_scope = scope
-        self.block_of: dict[bytes, int] = {}
+        self.blocks_of: dict[bytes, list[int]] = {}
+        """The published blocks of each key: one, or twins."""
         self.key_of: dict[int, bytes] = {}
-        self.num_users: dict[int, int] = {}
-        """Rows that use each published block."""
+        self.num_holders: Counter[int] = Counter()
+        """Tables that each block stands in and pins from outside, for blocks that have any."""
         self.evictable: OrderedDict[int, None] = OrderedDict()
-        """Published blocks without a user, the next to go first."""
+        """Published blocks that nobody holds, the next to go first."""
         self.tables: dict[int, list[int]] = {}
-        self.used: dict[int, list[int]] = {}
-        """Per row, the published blocks of its table."""
         self.num_seen: dict[int, int] = {}
-        """Per row that was admitted, the leading blocks of its table that are published or have a published twin."""
+        """Per row that was admitted, the leading blocks of its table that are known to be published."""
         self.num_asked = self.num_queried = self.num_hit = self.num_evicted = 0
 
     # -- finding ----------------------------------------------------------------------------------------------------
 
     def match(self, keys: tuple[bytes, ...]) -> Hit:
         self.num_asked = len(keys)
-        blocks = tuple(self.block_of[key] for key in takewhile(self.block_of.__contains__, keys))
+        blocks = tuple(self.blocks_of[key][-1] for key in takewhile(self.blocks_of.__contains__, keys))
         return Hit((blocks,) * self.num_groups, len(blocks) * self.block_size)
 
     def adopt(self, row: int, blocks: tuple[tuple[int, ...], ...]) -> None:
         self.shared.adopt(row, blocks)
-        self.tables[row] = list(blocks[0])
-        self.used[row] = []
-        for block in blocks[0]:
-            self._use(row, block)
-
-    def _use(self, row: int, block: int) -> None:
-        self.used[row].append(block)
-        self.num_users[block] += 1
-        self.evictable.pop(block, None)
+        self._enter(row, Slots(blocks))
 
     # -- growing ----------------------------------------------------------------------------------------------------
 
     def grow(self, row: int, num_tokens: int) -> Slots | None:
-        num_new = -(-num_tokens // self.block_size) - len(self.tables.get(row, ()))
-        slots = self.inner.grow(row, num_tokens) if num_new <= self.num_free() else None
-        while slots is None and self.evictable and num_new <= self.num_free():
+        slots = self.inner.grow(row, num_tokens)
+        while slots is None and self._can_make_room(row, num_tokens):
             self._evict()
             slots = self.inner.grow(row, num_tokens)
         if row not in self.num_seen:
             self._admit(row, is_granted=slots is not None)
-        if slots is not None:
+        if slots is not None and (slots.blocks[0] or slots.copies):
             self._enter(row, slots)
         return slots
+
+    def _can_make_room(self, row: int, num_tokens: int) -> bool:
+        """Nothing is evicted for a row that would not fit even then."""
+        num_new = -(-num_tokens // self.block_size) - len(self.tables.get(row, ()))
+        return bool(self.evictable) and num_new <= self.num_free()
 
     def _admit(self, row: int, is_granted: bool) -> None:
         """A row's first blocks: counted once for each admission, however often it was tried."""
         num_asked, self.num_asked = self.num_asked, 0
         if is_granted:
-            hit = self.used.setdefault(row, [])
-            self.num_seen[row] = len(hit)
+            self.num_seen[row] = len(self.tables.get(row, ()))
             self.num_queried += num_asked
-            self.num_hit += len(hit)
+            self.num_hit += self.num_seen[row]
 
     def _enter(self, row: int, slots: Slots) -> None:
         table = self.tables.setdefault(row, [])
+        table += slots.blocks[0]
+        self._hold(slots.blocks[0])
         for copy in slots.copies:
             if copy.group == 0:
                 table[table.index(copy.source)] = copy.target
-        table += slots.blocks[0]
+                self._hold((copy.target,))
+                self._let_go(copy.source)
+
+    def _hold(self, blocks: tuple[int, ...]) -> None:
+        for block in blocks:
+            self.num_holders[block] += 1
+            self.evictable.pop(block, None)
+
+    def _let_go(self, block: int) -> None:
+        """One holder less; what was published stays as long as there is room, unless a twin stays anyway."""
+        self.num_holders[block] -= 1
+        if self.num_holders[block]:
+            return
+        del self.num_holders[block]
+        if block in self.key_of and len(self.blocks_of[self.key_of[block]]) > 1:
+            self._unpublish(block)
+        elif block in self.key_of:
+            self.evictable[block] = None
 
     def _evict(self) -> None:
         block, _ = self.evictable.popitem(last=False)
         self._unpublish(block)
         self.num_evicted += 1
-
-    def _unpublish(self, block: int) -> None:
-        del self.block_of[self.key_of.pop(block)]
-        del self.num_users[block]
-        self.shared.unpin(((block,),) * self.num_groups)
 
     # -- publishing -------------------------------------------------------------------------------------------------
 
@@ -158,47 +167,62 @@ class CachedPool:
         self.inner.commit(row, num_tokens, keys)
         seen = self.num_seen[row]
         for key, block in zip(keys[seen:], self.tables[row][seen:], strict=False):
-            if key not in self.block_of and block not in self.key_of:
-                self.block_of[key], self.key_of[block], self.num_users[block] = block, key, 0
-                self.shared.pin(((block,),) * self.num_groups)
-            if block in self.key_of:
-                self._use(row, block)
+            if block not in self.key_of:
+                self._publish(key, block)
         self.num_seen[row] = len(keys)
+
+    def _publish(self, key: bytes, block: int) -> None:
+        twins = self.blocks_of.setdefault(key, [])
+        twins.append(block)
+        self.key_of[block] = key
+        self.shared.pin(((block,),) * self.num_groups)
+        if twins[0] in self.evictable:
+            del self.evictable[twins[0]]
+            self._unpublish(twins[0])
+
+    def _unpublish(self, block: int) -> None:
+        key = self.key_of.pop(block)
+        self.blocks_of[key].remove(block)
+        if not self.blocks_of[key]:
+            del self.blocks_of[key]
+        self.shared.unpin(((block,),) * self.num_groups)
 
     # -- leaving ----------------------------------------------------------------------------------------------------
 
     def release(self, row: int) -> None:
-        self.tables.pop(row, None)
         self.num_seen.pop(row, None)
-        for block in reversed(self.used.pop(row, [])):
-            self.num_users[block] -= 1
-            if not self.num_users[block]:
-                self.evictable[block] = None
+        for block in reversed(self.tables.pop(row, [])):
+            self._let_go(block)
         self.inner.release(row)
 
     def forget(self) -> int:
-        """Drop every published block that no row uses; returns how many."""
+        """Drop every published block that nobody holds; returns how many."""
         blocks = list(self.evictable)
+        self.evictable.clear()
         for block in blocks:
             self._unpublish(block)
-        self.evictable.clear()
         return len(blocks)
 
-    def num_blocks_in_use(self) -> int:
-        return len(self.key_of) - len(self.evictable)
+    def num_held(self) -> int:
+        """Blocks that rows hold, published or not."""
+        return len(self.num_holders)
 
     # -- what is passed on ------------------------------------------------------------------------------------------
 
     def fork(self, parent: int, row: int, num_tokens: int) -> Slots | None:
         slots = self.shared.fork(parent, row, num_tokens)
         if slots is not None:
-            self.tables[row], self.used[row], self.num_seen[row] = list(slots.blocks[0]), [], 0
+            self.num_seen[row] = 0
+            self._enter(row, slots)
         return slots
 
     def pin(self, blocks: tuple[tuple[int, ...], ...]) -> None:
         self.shared.pin(blocks)
+        self._hold(blocks[0])
 
     def unpin(self, blocks: tuple[tuple[int, ...], ...]) -> None:
+        for block in blocks[0]:
+            self._let_go(block)
         self.shared.unpin(blocks)
 
     def num_free(self) -> int:
@@ -207,10 +231,10 @@ class CachedPool:
     def audit(self) -> Audit:
         inner = self.inner.audit()
         problems = list(inner.problems)
-        users = Counter(block for used in self.used.values() for block in used)
-        if any(self.num_users[block] != users[block] for block in self.key_of):
-            problems.append("a cached block counts other users than it has")
-        if {block for block in self.key_of if not users[block]} != set(self.evictable):
-            problems.append("a cached block without users is not evictable, or one with users is")
+        in_tables = Counter(block for table in self.tables.values() for block in table)
+        if any(count > self.num_holders[block] for block, count in in_tables.items()):
+            problems.append("a cached block counts fewer holders than it has")
+        if {block for block in self.key_of if block not in self.num_holders} != set(self.evictable):
+            problems.append("a cached block that nobody holds is not evictable, or one that is held is")
         num_evictable = len(self.evictable)
         return Audit(inner.total, inner.free, inner.held - num_evictable, num_evictable, tuple(problems))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+# on a shared machine a thread that spins at a barrier keeps the one it waits for from running
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytest
 from switchgear.core.testing.tiny import make_tiny_model

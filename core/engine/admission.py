@@ -35,7 +35,8 @@ def check_request(prompt: IntArray, params: SamplingParams, limits: Limits, kv: 
             f"prompt ({len(prompt)}) and max_tokens ({params.max_tokens}) together exceed max_model_len "
             f"({limits.max_model_len}): set max_tokens to {limits.max_model_len - len(prompt)} or less"
         )
-    num_blocks = -(-total // kv.block_size)
+    # the last token is never computed
+    num_blocks = -(-(total - 1) // kv.block_size)
     if num_blocks > kv.num_blocks:
         raise RequestError(
             f"the request needs {num_blocks} KV blocks of {kv.block_size} tokens and the pool has {kv.num_blocks}: "

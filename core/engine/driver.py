@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import PluginFault
 from ..interfaces import KVAllocator, Modifier, Policy, PrefixMatcher, SharedBlocks
-from ..records import NO_ROWS, BlockCopy, IntArray, KVView, Limits, Plan, StepView
+from ..records import NO_ROWS, BlockCopy, IntArray, KVView, Limits, Plan, Slots, StepView
 from ..registry import Bound
 from .block_keys import extend_keys
 from .requests import Requests
@@ -106,7 +106,7 @@ class Driver:
             left -= wish.num_tokens
             num_running += is_waiting
             chosen.append(wish)
-        for wish in chosen:
+        for wish in chosen if len(plan.num_drafts) else ():
             # drafts take what known tokens leave: a guess never costs another row its turn
             wish.num_drafts = min(wish.num_drafts, left)
             left -= wish.num_drafts
@@ -114,15 +114,14 @@ class Driver:
 
     def _in_order(self, plan: Plan, view: StepView) -> list[Chosen]:
         """The plan's wishes, clamped to what is pending; the first row offered if the plan wishes nothing."""
-        drafts = plan.num_drafts if len(plan.num_drafts) else np.zeros(len(plan.order), dtype=np.int64)
-        wishes = []
-        for row, count, num_drafts in zip(plan.order.tolist(), plan.num_tokens.tolist(), drafts.tolist(), strict=True):
-            sequence = self.requests.by_row[row]
-            num_tokens = min(count, sequence.num_pending)
-            if num_tokens > 0:
-                wish = Chosen(sequence, num_tokens)
-                wish.num_drafts = draft_room(wish, num_drafts)
-                wishes.append(wish)
+        sequences = [self.requests.by_row[row] for row in plan.order.tolist()]
+        wishes = [
+            Chosen(sequence, min(count, sequence.num_pending))
+            for sequence, count in zip(sequences, plan.num_tokens.tolist(), strict=True)
+        ]
+        for wish, num_drafts in zip(wishes, plan.num_drafts.tolist(), strict=False):
+            wish.num_drafts = draft_room(wish, num_drafts)
+        wishes = [wish for wish in wishes if wish.num_tokens > 0]
         if not wishes:
             # progress is not asked of a policy
             first = self.requests.by_row[int(view.rows[0])]
@@ -133,50 +132,76 @@ class Driver:
 
     def grow(self, chosen: list[Chosen], plan: Plan) -> tuple[list[Chosen], list[BlockCopy]]:
         """Give each chosen row its KV, preempting where there is none; who got nothing does not run."""
-        granted: list[Chosen] = []
+        granted: dict[int, Chosen] = {}
         copies: dict[int, tuple[BlockCopy, ...]] = {}
         num_preempted = self.num_preempted
         is_full = False
+        running = [wish for wish in chosen if wish.sequence.state is State.RUNNING]
+        newcomers = [wish for wish in chosen if wish.sequence.state is State.WAITING]
         # those who run come first: what a newcomer takes before them, one of them might have to give up
-        for wish in sorted(chosen, key=lambda wish: wish.sequence.state is State.WAITING):
+        for wish in [*running, *newcomers]:
             sequence = wish.sequence
             if sequence.state is State.WAITING:
                 # a newcomer never takes from those who run, and nobody passes it in the queue
                 if is_full or self.num_preempted > num_preempted:
                     continue
                 self._adopt_prefix(wish)
-            taken = self._grow_row(wish, plan, copies)
+            taken = self._grow_row(wish, plan, granted)
             if taken is not None:
-                copies[sequence.row] = taken
-                granted.append(wish)
+                granted[sequence.row] = wish
+                if taken:
+                    copies[sequence.row] = taken
             elif sequence.state is State.WAITING:
                 self._give_back(sequence)
                 is_full = True
-        granted = [wish for wish in granted if wish.sequence.row in copies]
-        for wish in granted:
-            if wish.sequence.state is State.WAITING:
+        for wish in newcomers:
+            if wish.sequence.row in granted:
+                if not wish.sequence.num_preemptions:
+                    # of a later admission, what it finds may be its own
+                    wish.sequence.num_cached = wish.sequence.num_computed
                 self.requests.admit(wish.sequence)
         if not granted:
             return [], []
         forked, self.fork_copies = self.fork_copies, []
-        return granted, forked + [copy for wish in granted for copy in copies[wish.sequence.row]]
+        own = [copy for row, row_copies in copies.items() if row in granted for copy in row_copies]
+        return list(granted.values()), forked + own
 
-    def _grow_row(
-        self, wish: Chosen, plan: Plan, copies: dict[int, tuple[BlockCopy, ...]]
-    ) -> tuple[BlockCopy, ...] | None:
+    def _grow_row(self, wish: Chosen, plan: Plan, granted: dict[int, Chosen]) -> tuple[BlockCopy, ...] | None:
         sequence = wish.sequence
+        if sequence.state is State.WAITING and not wish.is_last_chunk and not self._has_room_for_all(sequence):
+            # a prompt that comes in pieces would take what there is and have to give it back
+            return None
         total = sequence.num_computed + sequence.num_in_flight + wish.num_tokens + wish.num_drafts
         while True:
             slots = self.allocator.value.grow(sequence.row, total)
             if slots is not None:
-                return apply_slots(sequence, slots.blocks, slots.copies)
+                return self._taken(sequence, slots, total)
             if sequence.state is State.WAITING:
                 return None
             victim = self._victim(plan, sequence)
-            copies.pop(victim.row, None)
+            granted.pop(victim.row, None)
             self.preempt(victim)
             if victim is sequence:
                 return None
+
+    def _taken(self, sequence: Sequence, slots: Slots, total: int) -> tuple[BlockCopy, ...]:
+        """Enter what `grow` answered, if it is what was asked for."""
+        try:
+            copies = apply_slots(sequence, slots.blocks, slots.copies)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise PluginFault(self.allocator.plugin, "grow", f"returned {slots!r}, Slots are needed") from error
+        for table in sequence.tables:
+            room = len(table) * self.kv.block_size
+            if room < total:
+                raise PluginFault(
+                    self.allocator.plugin, "grow", f"returned room for {room} tokens where {total} are needed"
+                )
+        return copies
+
+    def _has_room_for_all(self, sequence: Sequence) -> bool:
+        """Whether KV is free for every known token, now that the row holds its cached prefix."""
+        num_missing = -(-sequence.num_tokens // self.kv.block_size) - len(sequence.tables[0])
+        return num_missing <= self.allocator.value.num_free()
 
     def _victim(self, plan: Plan, growing: Sequence) -> Sequence:
         """Who gives way: the plan's victims first, then the last admitted, at last the growing row itself."""
@@ -195,7 +220,7 @@ class Driver:
         self._give_back(sequence)
 
     def _give_back(self, sequence: Sequence) -> None:
-        sequence.num_computed = sequence.num_cached = 0
+        sequence.num_computed = 0
         sequence.tables = empty_tables(len(sequence.tables))
         self.allocator.value.release(sequence.row)
 
@@ -214,7 +239,7 @@ class Driver:
         assert isinstance(self.allocator.value, SharedBlocks), "who finds prefixes can adopt them"
         self.allocator.value.adopt(sequence.row, hit.blocks)
         apply_slots(sequence, hit.blocks, ())
-        sequence.num_computed = sequence.num_cached = hit.num_tokens
+        sequence.num_computed = hit.num_tokens
         wish.num_tokens = min(wish.num_tokens, sequence.num_pending)
 
     def fork(self, parent: Sequence, child: Sequence) -> bool:
@@ -294,12 +319,13 @@ def problem_of(plan: Plan, view: StepView) -> str | None:
             return f"Plan.{name} must be a one-dimensional integer array"
     if len(plan.num_tokens) != len(plan.order) or len(plan.num_drafts) not in (0, len(plan.order)):
         return "Plan.order, num_tokens and num_drafts must have one entry for each row"
-    if len(np.unique(plan.order)) != len(plan.order):
+    rows = set(plan.order.tolist())
+    if len(rows) != len(plan.order):
         return "Plan.order names a row twice"
-    unknown = np.setdiff1d(plan.order, view.rows)
-    if len(unknown):
-        return f"Plan.order names row {unknown[0]}, which was not offered"
-    if (plan.num_tokens < 0).any() or (plan.num_drafts < 0).any():
+    unknown = rows.difference(view.rows.tolist())
+    if unknown:
+        return f"Plan.order names row {min(unknown)}, which was not offered"
+    if plan.num_tokens.min(initial=0) < 0 or plan.num_drafts.min(initial=0) < 0:
         return "a Plan cannot give a row a negative number of tokens"
     if plan.token_budget is not None and not isinstance(plan.token_budget, int):
         return f"Plan.token_budget must be an integer or None, not {plan.token_budget!r}"

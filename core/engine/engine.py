@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import threading
 import zlib
 from collections import deque
@@ -132,7 +133,7 @@ class Engine:
             self._fail_stalled(wishes[0].sequence)
         now = self.parts.clock()
         for wish in chosen:
-            if np.isnan(wish.sequence.timing.scheduled):
+            if math.isnan(wish.sequence.timing.scheduled):
                 wish.sequence.timing.scheduled = now
                 self._record("admitted", wish.sequence)
         return chosen, copies
@@ -199,7 +200,7 @@ class Engine:
         for result in results:
             sequence = result.sequence
             if len(result.token_ids):
-                if np.isnan(sequence.timing.first_token):
+                if math.isnan(sequence.timing.first_token):
                     sequence.timing.first_token = now
                 self._record("token", sequence, count=len(result.token_ids))
             if sequence.is_aborted:
@@ -363,11 +364,14 @@ class Engine:
 
     def _allowed(self, entries: Entries) -> Any:
         """`[L, V]` tokens that every logits stage allows, or None."""
-        allowed = None
+        allowed, shape = None, (len(entries.rows), self.parts.vocab_size)
         for stage in self.parts.logits_stages:
             mask = stage.value.mask(entries.rows, entries.prefixes, entries.offsets)
-            if mask is not None:
-                allowed = mask if allowed is None else allowed & mask
+            if mask is None:
+                continue
+            if not (isinstance(mask, np.ndarray) and mask.dtype == bool and mask.shape == shape):
+                raise PluginFault(stage.plugin, "mask", f"returned something else than None or booleans {list(shape)}")
+            allowed = mask if allowed is None else allowed & mask
         if allowed is None:
             return None
         import torch

@@ -43,8 +43,8 @@ class Drafter:
         self.dropped += rows.tolist()
 
 
-def drafting(next_tokens: NextTokens, num_drafts: int = 3) -> type:
-    """The plugin: a proposer, and the modifier that gives every row of a plan `num_drafts` drafts."""
+def drafting(next_tokens: NextTokens, num_drafts: int | None = 3) -> type:
+    """The plugin: a proposer, and the modifier that gives every row of a plan `num_drafts` drafts; None changes none."""
 
     class Drafting:
         """Drafts what the test says."""
@@ -67,6 +67,6 @@ def drafting(next_tokens: NextTokens, num_drafts: int = 3) -> type:
             return self
 
         def revise(self, plan: Plan, view: StepView) -> Plan:
-            return replace(plan, num_drafts=np.full(len(plan.order), num_drafts))
+            return plan if num_drafts is None else replace(plan, num_drafts=np.full(len(plan.order), num_drafts))
 
     return Drafting

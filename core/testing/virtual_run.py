@@ -1,0 +1,174 @@
+"""One virtual engine, all that it said, and the checks that hold after every step whatever is switched on."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..config import build_config
+from ..engine.assemble import assemble, make_registry
+from ..engine.emission import Emission
+from ..engine.engine import Engine
+from ..interfaces import TensorReader
+from ..records import Batch, Device
+from ..sampling_params import SamplingParams
+from .failure import KitFailure
+from .subject import Plugins
+from .virtual import MAX_MODEL_LEN, Virtual, VirtualExecutor, tokens_alone, virtual_model
+
+BYTES_PER_TOKEN = 16
+"""Of one group of the virtual model: K and V of one head of two float32."""
+MAX_IDLE_STEPS = 4
+"""Steps without a token that the engine itself needs to see that nobody can get KV."""
+
+
+class Clock:
+    """Seconds that pass only when they are read, so that a run repeats; fast enough for patience to run out."""
+
+    def __init__(self, tick: float = 0.25) -> None:
+        self.now, self.tick = 0.0, tick
+
+    def __call__(self) -> float:
+        self.now += self.tick
+        return self.now
+
+
+@dataclass(slots=True)
+class Asked:
+    """A request, and what came of each of its outputs."""
+
+    prompt: list[int]
+    params: SamplingParams
+    arrival: int
+    """The step before which it came."""
+    tokens: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    finals: dict[int, Emission] = field(default_factory=dict)
+    aborted: set[int] = field(default_factory=set)
+
+    def reason(self, child: int = 0) -> str:
+        return self.finals[child].finish_reason or "" if child in self.finals else "nothing"
+
+
+class VirtualRun:
+    """An engine over the virtual executor, driven step by step.
+
+    plugins: who is on; classes: those that are not installed; num_tokens: the KV pool, in tokens of each group;
+    engine: options of the `[engine]` section. Raises what the engine raises if the plugins refuse.
+    """
+
+    def __init__(
+        self,
+        plugins: Plugins,
+        classes: Sequence[type] = (),
+        *,
+        num_tokens: int = 4 * MAX_MODEL_LEN,
+        num_groups: int = 1,
+        max_in_flight: int = 1,
+        **engine: Any,
+    ) -> None:
+        sections = {
+            "engine": {
+                "max_num_seqs": 4,
+                "max_step_tokens": 64,
+                "kv_bytes": num_tokens * num_groups * BYTES_PER_TOKEN,
+                **engine,
+            },
+            "plugins": {"kit_virtual": {"max_in_flight": max_in_flight}, **plugins},
+        }
+        registry = make_registry(build_config(sections=sections), (Virtual, *classes))
+        device, spec = Device("cpu", "float32"), virtual_model(num_groups)
+        self.engine: Engine = assemble(build_config(sections=sections), registry, spec, no_reader, device, clock=Clock())\
+            .engine
+        self.engine.start()
+        registry.every("control", engine=self.engine)
+        self.executor: VirtualExecutor = registry.plugins[0].instance.executor  # type: ignore[attr-defined]
+        self.executor.on_submit.append(self._listen)
+        self.num_groups = num_groups
+        self.requests: dict[str, Asked] = {}
+        self.batches: list[Batch] = []
+        """Of the last step."""
+        self.num_steps = self.num_idle = 0
+
+    def _listen(self, batch: Batch) -> None:
+        self.batches.append(batch)
+
+    def add(self, prompt: Sequence[int], params: SamplingParams, **options: Any) -> str:
+        """Queue a request and return its name. Raises RequestError for what can never run."""
+        request = f"request {len(self.requests)}"
+        self.engine.add(request, np.array(prompt, dtype=np.int64), params, **options)
+        self.requests[request] = Asked(list(prompt), params, self.num_steps)
+        return request
+
+    def abort(self, request: str, child: int | None = None) -> None:
+        asked = self.requests[request]
+        asked.aborted |= set(range(asked.params.n) if child is None else [child])
+        self.engine.abort(request, child)
+
+    def step(self) -> None:
+        """One step, after which the books balance and somebody has got on."""
+        self.batches.clear()
+        has_work = self.engine.has_work and not self.engine.is_waiting_for_tickets
+        for emission in self.engine.step():
+            self._enter(emission)
+        self.num_steps += 1
+        self.num_idle = 0 if self.batches or not has_work else self.num_idle + 1
+        if self.num_idle > MAX_IDLE_STEPS:
+            raise KitFailure(f"deadlock: {self.num_idle} steps without a token, although {self._unfinished()} wait.")
+        self.check_books()
+
+    def _enter(self, emission: Emission) -> None:
+        asked = self.requests[emission.request]
+        if emission.child in asked.finals:
+            raise KitFailure(f"{emission.request}, output {emission.child} says something after its end.")
+        asked.tokens[emission.child] += emission.token_ids
+        if emission.finish_reason is not None:
+            asked.finals[emission.child] = emission
+
+    def _unfinished(self) -> str:
+        return ", ".join(name for name, asked in self.requests.items() if len(asked.finals) < asked.params.n)
+
+    def check_books(self) -> None:
+        problems = self.engine.audit()
+        if problems:
+            raise KitFailure(f"after step {self.num_steps} the books do not balance: {'; '.join(problems)}.")
+
+    def drain(self, max_steps: int = 3000) -> None:
+        """Step until nothing is left, and see that nothing of it stays behind."""
+        for _ in range(max_steps):
+            if not self.engine.has_work:
+                break
+            self.step()
+        else:
+            raise KitFailure(f"livelock: after {max_steps} steps {self._unfinished()} have not finished.")
+        audit = self.engine.driver.allocator.value.audit()
+        if audit.held:
+            raise KitFailure(f"leak: nothing runs any more and {audit.held} blocks are held.")
+
+    def check_outputs(self) -> None:
+        """Every output is what its request gets alone; an aborted one is the beginning of that, a failed one fails."""
+        if self.engine.num_restarts:
+            raise KitFailure(f"the engine lost its books {self.engine.num_restarts} times and was restarted.")
+        for name, asked in self.requests.items():
+            for child in range(asked.params.n):
+                self._check_output(name, asked, child)
+
+    def _check_output(self, name: str, asked: Asked, child: int) -> None:
+        reason, output = asked.reason(child), tuple(asked.tokens[child])
+        where = f"{name} (prompt of {len(asked.prompt)} tokens), output {child}"
+        may_abort = child in asked.aborted
+        if reason not in (("stop", "length", "abort") if may_abort else ("stop", "length")):
+            error = asked.finals[child].error if child in asked.finals else ""
+            raise KitFailure(f"{where} ended with {reason!r}: {error or 'it should have finished'}")
+        expected = tokens_alone(asked.prompt, asked.params, child, self.num_groups)
+        if reason == "abort":
+            expected = expected[: len(output)]
+        if output != expected:
+            raise KitFailure(f"{where} got the tokens {output}, alone it gets {expected}: it read KV of another.")
+
+
+def no_reader() -> TensorReader:
+    raise AssertionError("a virtual engine reads no weights")
