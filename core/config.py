@@ -53,7 +53,7 @@ class EngineConfig(PluginConfig):
     """Bytes for KV; by default a fifth of the machine's memory."""
     max_overtaken: AtLeastOne = 256
     """Later requests that may be admitted before a waiting one before it goes first whatever the policy says."""
-    seed: Annotated[int, msgspec.Meta(ge=0)] = 0
+    seed: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
     """Seeds the noise of requests that bring no seed."""
     allow_degrade: bool = False
     """Start although a plugin that is switched on has no effect here; the plan then says so."""
@@ -110,6 +110,7 @@ def build_config(
         raise ConfigError("a config file and a recipe were both given: name one of them")
     table = read_toml(path) if path is not None else {}
     check_sections(table)
+    check_sections(sections or {})
     if "plugins" not in table:
         table["plugins"] = recipe_plugins(recipe or ("recommended" if path is None else "all_off"))
     for section, values in (sections or {}).items():

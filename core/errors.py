@@ -6,6 +6,10 @@ from __future__ import annotations
 class SwitchgearError(Exception):
     """Base of everything the engine refuses on purpose. The text is shown as it is, without a traceback."""
 
+    def __init__(self, text: str) -> None:
+        # a cause that is quoted may have several lines
+        super().__init__(" ".join(text.splitlines()))
+
 
 class ConfigError(SwitchgearError, ValueError):
     """The config asks for something that does not exist or does not fit."""

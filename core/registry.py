@@ -139,7 +139,10 @@ def check_class(name: str, cls: Any) -> tuple[str, ...]:
         raise refuse("it needs a nested class `Config(PluginConfig)`, empty if there is nothing to set")
     if not isinstance(getattr(cls, "equivalence", None), Equivalence):
         raise refuse("it must declare `equivalence`: TOKEN_EQUAL, DISTRIBUTION or Equivalence('lossy', ...)")
-    major, minor = getattr(cls, "hook_api", HOOK_API)
+    api = getattr(cls, "hook_api", HOOK_API)
+    if not (isinstance(api, tuple) and len(api) == 2 and all(isinstance(number, int) for number in api)):
+        raise refuse(f"its `hook_api` is {api!r}, it must be two integers such as {HOOK_API}")
+    major, minor = api
     if major != HOOK_API[0] or minor > HOOK_API[1]:
         raise refuse(f"it was written for hook API {major}.{minor}, this engine has {HOOK_API[0]}.{HOOK_API[1]}")
     hooks = []
@@ -166,6 +169,11 @@ def is_meant_as_hook(name: str, function: object) -> bool:
 
 
 def check_arguments(hook: str, function: Callable[..., Any], refuse: Callable[[str], PluginError]) -> None:
+    options = [name for name, value in getattr(function, f"{PROJECT}_impl").items() if value]
+    if options:
+        raise refuse(
+            f"its hook {hook!r} is marked with {', '.join(options)}: order comes from the config, so mark it bare"
+        )
     for parameter in list(inspect.signature(function).parameters.values())[1:]:
         if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD or parameter.default is not parameter.empty:
             raise refuse(

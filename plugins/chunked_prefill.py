@@ -30,7 +30,7 @@ class ChunkedPrefill:
 
     class Config(PluginConfig):
         max_num_batched_tokens: Annotated[int, msgspec.Meta(ge=1)] = 512
-        """Tokens in one step, decodes included."""
+        """Tokens in one step, decodes included; `[engine] max_step_tokens` bounds them too."""
         max_partial_prefills: Annotated[int, msgspec.Meta(ge=1)] = 1
         """Prompts that may be split over steps at the same time; what decodes leave is shared evenly among them."""
 
@@ -70,16 +70,18 @@ class ChunkedPrefill:
     def _chunks(self, wanted: list[int], left: int) -> list[int]:
         """Tokens for each prompt, in order: whole ones while they fit, and at most so many that are split.
 
-        Those at the head share evenly. Whoever needs less than its share leaves the rest, and its place, to others.
+        Those at the head share evenly; whoever needs less than its share leaves the rest, and its place, to others.
         """
-        missing = list(wanted)
-        unfinished = [index for index, count in enumerate(wanted) if count]
-        while left > 0 and unfinished:
-            sharing = unfinished[: self.config.max_partial_prefills]
-            share = -(-left // len(sharing))
-            for index in sharing:
-                chunk = min(missing[index], share, left)
-                missing[index] -= chunk
-                left -= chunk
-            unfinished = [index for index in sharing if missing[index]] + unfinished[len(sharing) :]
-        return [count - rest for count, rest in zip(wanted, missing, strict=True)]
+        chunks = [0] * len(wanted)
+        unserved = [index for index, count in enumerate(wanted) if count]
+        while left > 0 and unserved:
+            sharing = unserved[: self.config.max_partial_prefills]
+            whole = [index for index in sharing if wanted[index] * len(sharing) <= left]
+            for index in whole:
+                chunks[index] = wanted[index]
+                left -= wanted[index]
+            for place, index in enumerate(() if whole else sharing):
+                chunks[index] = -(-left // (len(sharing) - place))
+                left -= chunks[index]
+            unserved = [index for index in sharing if not chunks[index]] + unserved[len(sharing) :]
+        return chunks

@@ -89,6 +89,8 @@ class CachedPool:
         self.evictable: OrderedDict[int, None] = OrderedDict()
         """Published blocks that nobody holds, the next to go first."""
         self.tables: dict[int, list[int]] = {}
+        self.num_committed: dict[int, int] = {}
+        """Per row, the tokens before the next one that is written."""
         self.num_seen: dict[int, int] = {}
         """Per row that was admitted, the leading blocks of its table that are known to be published."""
         self.num_asked = self.num_queried = self.num_hit = self.num_evicted = 0
@@ -102,6 +104,7 @@ class CachedPool:
 
     def adopt(self, row: int, blocks: tuple[tuple[int, ...], ...]) -> None:
         self.shared.adopt(row, blocks)
+        self.num_committed[row] = len(blocks[0]) * self.block_size
         self._enter(row, Slots(blocks))
 
     # -- growing ----------------------------------------------------------------------------------------------------
@@ -119,8 +122,10 @@ class CachedPool:
 
     def _can_make_room(self, row: int, num_tokens: int) -> bool:
         """Nothing is evicted for a row that would not fit even then."""
-        num_new = -(-num_tokens // self.block_size) - len(self.tables.get(row, ()))
-        return bool(self.evictable) and num_new <= self.num_free()
+        table, place = self.tables.get(row, []), self.num_committed.get(row, 0) // self.block_size
+        is_copied = place < len(table) and self.num_holders[table[place]] + (table[place] in self.key_of) > 1
+        num_new = max(0, -(-num_tokens // self.block_size) - len(table))
+        return bool(self.evictable) and num_new + is_copied <= self.num_free()
 
     def _admit(self, row: int, is_granted: bool) -> None:
         """A row's first blocks: counted once for each admission, however often it was tried."""
@@ -165,6 +170,7 @@ class CachedPool:
 
     def commit(self, row: int, num_tokens: int, keys: tuple[bytes, ...]) -> None:
         self.inner.commit(row, num_tokens, keys)
+        self.num_committed[row] = num_tokens
         seen = self.num_seen[row]
         for key, block in zip(keys[seen:], self.tables[row][seen:], strict=False):
             if block not in self.key_of:
@@ -191,6 +197,7 @@ class CachedPool:
 
     def release(self, row: int) -> None:
         self.num_seen.pop(row, None)
+        self.num_committed.pop(row, None)
         for block in reversed(self.tables.pop(row, [])):
             self._let_go(block)
         self.inner.release(row)
@@ -212,7 +219,7 @@ class CachedPool:
     def fork(self, parent: int, row: int, num_tokens: int) -> Slots | None:
         slots = self.shared.fork(parent, row, num_tokens)
         if slots is not None:
-            self.num_seen[row] = 0
+            self.num_seen[row], self.num_committed[row] = 0, num_tokens
             self._enter(row, slots)
         return slots
 
@@ -221,7 +228,7 @@ class CachedPool:
         self._hold(blocks[0])
 
     def unpin(self, blocks: tuple[tuple[int, ...], ...]) -> None:
-        for block in blocks[0]:
+        for block in reversed(blocks[0]):
             self._let_go(block)
         self.shared.unpin(blocks)
 

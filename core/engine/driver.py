@@ -77,7 +77,7 @@ class Driver:
             plan = replace(plan, num_drafts=NO_ROWS)
         for modifier in self.modifiers:
             before = plan
-            plan = checked(modifier.value.revise(plan, view), view, modifier.plugin, "revise")
+            plan = checked(modifier.value.revise(read_only(plan), view), view, modifier.plugin, "revise")
             plan = lowered(before, plan)
             if modifier.plugin != self.proposer:
                 plan = replace(plan, num_drafts=drafts_of(before, plan.order))
@@ -96,7 +96,8 @@ class Driver:
             is_waiting = wish.sequence.state is State.WAITING
             if is_waiting and (is_blocked or num_running >= self.limits.max_num_seqs):
                 continue
-            if wish.num_tokens > budget and (is_waiting or not chosen):
+            has_turn = not chosen or (is_waiting and num_running == len(self.requests.running))
+            if wish.num_tokens > budget and has_turn:
                 # the core splits nothing: what exceeds the budget runs, once it is its turn, alone
                 return [wish]
             if wish.num_tokens > left:
@@ -279,8 +280,8 @@ def apply_slots(
     sequence: Sequence, blocks: tuple[tuple[int, ...], ...], copies: tuple[BlockCopy, ...]
 ) -> tuple[BlockCopy, ...]:
     """Enter what the allocator gave into the row's block tables; returns the copies to make."""
-    for table, new in zip(sequence.tables, blocks, strict=True):
-        if new:
+    if any(blocks):
+        for table, new in zip(sequence.tables, blocks, strict=True):
             table.extend(new)
     for copy in copies:
         sequence.tables[copy.group].replace(copy.source, copy.target)
@@ -309,11 +310,22 @@ def checked(plan: Plan, view: StepView, plugin: str, method: str) -> Plan:
     return plan
 
 
+PLAN_ARRAYS = ("order", "num_tokens", "num_drafts", "victims")
+
+
+def read_only(plan: Plan) -> Plan:
+    """The plan as a modifier sees it: what it returns is compared with what it was given."""
+    arrays = {name: getattr(plan, name).view() for name in PLAN_ARRAYS}
+    for array in arrays.values():
+        array.setflags(write=False)
+    return replace(plan, **arrays)
+
+
 def problem_of(plan: Plan, view: StepView) -> str | None:
     """What makes a plan unusable; the text completes "plugin failed in plan: ..."."""
     if not isinstance(plan, Plan):
         return f"returned {type(plan).__name__}, a Plan is needed"
-    for name in ("order", "num_tokens", "num_drafts", "victims"):
+    for name in PLAN_ARRAYS:
         array = getattr(plan, name)
         if not (isinstance(array, np.ndarray) and array.ndim == 1 and np.issubdtype(array.dtype, np.integer)):
             return f"Plan.{name} must be a one-dimensional integer array"

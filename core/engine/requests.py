@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 from collections.abc import Iterator
 
@@ -104,14 +105,13 @@ class Requests:
 
     def view(self, offered: list[Sequence], step: int, now: float, seed: int, limits: Limits, kv: KVView) -> StepView:
         """The read-only arrays that a policy sees."""
-        integers = np.array(
-            [
-                (s.row, s.priority, s.num_prompt, s.num_tokens, s.num_computed, s.params.max_tokens, s.num_in_flight)
-                for s in offered
-            ],
-            dtype=np.int64,
-        ).reshape(-1, 7)
-        columns = np.ascontiguousarray(integers.T)
+        integers = [
+            (s.row, s.priority, s.num_prompt, s.num_tokens, s.num_computed, s.params.max_tokens, s.num_in_flight)
+            for s in offered
+        ]
+        # flat, which numpy reads in half the time that it takes for tuples
+        flat = np.fromiter(itertools.chain.from_iterable(integers), dtype=np.int64, count=7 * len(offered))
+        columns = np.ascontiguousarray(flat.reshape(-1, 7).T)
         arrival = np.array([s.timing.arrival for s in offered], dtype=np.float64)
         columns.setflags(write=False)
         arrival.setflags(write=False)

@@ -24,29 +24,29 @@ class IntBuffer:
 
     def __init__(self, values: IntArray) -> None:
         self._array = np.concatenate([values, np.empty(64, dtype=np.int64)])
-        self._length = len(values)
+        self.length = len(values)
 
     def __len__(self) -> int:
-        return self._length
+        return self.length
 
     @property
     def view(self) -> IntArray:
         """Read-only, since it is what plugins see."""
-        view = self._array[: self._length]
+        view = self._array[: self.length]
         view.setflags(write=False)
         return view
 
     def replace(self, old: int, new: int) -> None:
         """Put `new` wherever `old` stands."""
-        values = self._array[: self._length]
+        values = self._array[: self.length]
         values[values == old] = new
 
     def extend(self, values: IntArray | tuple[int, ...]) -> None:
-        end = self._length + len(values)
+        end = self.length + len(values)
         if end > len(self._array):
             self._array = np.concatenate([self.view, np.empty(end, dtype=np.int64)])
-        self._array[self._length : end] = values
-        self._length = end
+        self._array[self.length : end] = values
+        self.length = end
 
 
 @dataclass(slots=True)
@@ -92,15 +92,15 @@ class Sequence:
 
     @property
     def num_tokens(self) -> int:
-        return len(self.tokens)
+        return self.tokens.length
 
     @property
     def num_output(self) -> int:
-        return len(self.tokens) - self.num_prompt
+        return self.tokens.length - self.num_prompt
 
     @property
     def num_pending(self) -> int:
-        return len(self.tokens) - self.num_computed - self.num_in_flight
+        return self.tokens.length - self.num_computed - self.num_in_flight
 
     @property
     def is_alive(self) -> bool:

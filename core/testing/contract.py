@@ -21,8 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from ..config import PluginEntry
+from ..config import PluginConfig, PluginEntry
 from ..errors import ConfigError, SwitchgearError
+from ..hooks import hookimpl
+from ..interfaces import Executor
 from ..records import TOKEN_EQUAL, Batch
 from ..registry import load_plugin, summary_of
 from ..sampling_params import SamplingParams
@@ -38,11 +40,13 @@ from .virtual_run import VirtualRun
 from .watching import Call, watch
 from .workload import CASES, Case, run_workload, tokens
 
+Calls = Counter[tuple[str, str]]
+"""How often each (hook, method) was called."""
 HEAVY = ("torch", "transformers", "triton")
 PER_LAYER = {("attention_impl", "write"), ("attention_impl", "forward")}
 PER_LAYER_HOOKS = {"quantize", "wrap_linear", "fused_ops", "kv_codec"}
 """What the forward calls once a layer by its nature; never once a token."""
-WRITES_ITS_ARGUMENTS = {("attention_impl", "write"), ("attention_impl", "forward"), *(("fused_ops", "call"),)}
+WRITES_ITS_ARGUMENTS = {("fused_ops", "call"), ("quantize", "linear"), ("attention_impl", "write"), ("attention_impl", "forward")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,9 +222,9 @@ class Contract:
     def _watched(self, on_call: Callable[[Call], None]) -> tuple[type, ...]:
         return (watch(self.subject.cls, on_call), *self.subject.classes)
 
-    def _calls_per_step(self, num_layers: int, num_tokens: int) -> Counter[tuple[str, str]]:
+    def _calls_per_step(self, num_layers: int, num_tokens: int) -> Calls:
         """The most calls of each method in one step, for one request at a time."""
-        per_step = [Counter[tuple[str, str]]()]
+        per_step: list[Calls] = [Counter()]
         case = replace(CASES[0], model={"num_hidden_layers": num_layers})
         classes = (*self._watched(lambda call: per_step[-1].update([call.place])), step_marks(per_step))
         with self.oracle.engine(case, {**self.subject.alone, "kit_steps": {}}, classes) as llm:
@@ -228,7 +232,7 @@ class Contract:
             per_step.append(Counter())
             for _ in range(2):
                 llm.generate([list(tokens(num_tokens))], SamplingParams(max_tokens=6, temperature=0, ignore_eos=True))
-        most: Counter[tuple[str, str]] = Counter()
+        most: Calls = Counter()
         for counts in per_step:
             most |= counts
         return most
@@ -247,13 +251,24 @@ def sources_of(cls: type) -> list[Path]:
     return sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]
 
 
-def step_marks(per_step: list[Counter[tuple[str, str]]]) -> type:
-    """A plugin that opens a new count whenever a step is submitted."""
-    from ..config import PluginConfig
-    from ..hooks import hookimpl
-    from ..interfaces import Executor
+class Steps:
+    """An executor around another that opens a new count with each step."""
 
-    class Steps:
+    def __init__(self, inner: Executor, per_step: list[Calls]) -> None:
+        self.inner, self.per_step = inner, per_step
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def submit(self, batch: Batch) -> int:
+        self.per_step.append(Counter())
+        return self.inner.submit(batch)
+
+
+def step_marks(per_step: list[Calls]) -> type:
+    """A plugin that opens a new count in `per_step` with each step."""
+
+    class StepMarks:
         """Tells the kit where a step begins."""
 
         name = "kit_steps"
@@ -265,18 +280,10 @@ def step_marks(per_step: list[Counter[tuple[str, str]]]) -> type:
         def __init__(self, config: Config) -> None: ...
 
         @hookimpl
-        def execute(self, inner: Executor) -> Executor:
-            self.inner = inner
-            return self  # type: ignore[return-value]  # all but submit is the inner executor's
+        def execute(self, inner: Executor) -> Steps:
+            return Steps(inner, per_step)
 
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.inner, name)
-
-        def submit(self, batch: Batch) -> int:
-            per_step.append(Counter())
-            return self.inner.submit(batch)
-
-    return Steps
+    return StepMarks
 
 
 @contextmanager

@@ -79,9 +79,11 @@ class Oracle:
 
     def verdict(self, plugins: Plugins, classes: Sequence[type] = ()) -> Verdict:
         """As `verify_equivalence` with the standard cases; a set of installed plugins is judged once."""
+        if classes:
+            return verify_equivalence(plugins, self, classes=classes)
         key = repr({name: dict(options) for name, options in plugins.items()})
-        if classes or key not in self._verdicts:
-            self._verdicts[key] = verify_equivalence(plugins, self, classes=classes)
+        if key not in self._verdicts:
+            self._verdicts[key] = verify_equivalence(plugins, self)
         return self._verdicts[key]
 
 

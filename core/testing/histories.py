@@ -5,7 +5,7 @@ Hypothesis draws them, derandomized, so that a run repeats; a failure is shrunk 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, assume, settings
@@ -19,13 +19,10 @@ from hypothesis.stateful import (
 )
 
 from ..errors import RequestError, SwitchgearError
-from ..records import Batch
 from ..sampling_params import SamplingParams
-from .failure import KitFailure
 from .subject import Plugins
 from .virtual import VOCAB_SIZE
-from .virtual_run import VirtualRun
-from .watching import Call
+from .virtual_run import Observer, VirtualRun
 
 NUM_EXAMPLES = 25
 """Histories of one check."""
@@ -36,25 +33,10 @@ SETTINGS = settings(
     derandomize=True,
     database=None,
     print_blob=False,
+    report_multiple_bugs=False,
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
     suppress_health_check=list(HealthCheck),
 )
-
-
-class Observer:
-    """Looks on at one engine's steps and raises KitFailure when something does not hold."""
-
-    problem = ""
-    """What did not hold in the middle of a step, where the engine would take an exception for the plugin's."""
-
-    def before_step(self, run: VirtualRun) -> None: ...
-
-    def on_submit(self, run: VirtualRun, batch: Batch) -> None: ...
-
-    def after_step(self, run: VirtualRun) -> None: ...
-
-    def on_call(self, call: Call) -> None:
-        """A hot method of the plugin returned; only where the plugin is watched."""
 
 
 params = st.builds(
@@ -82,8 +64,9 @@ class Histories(RuleBasedStateMachine):
     requests = params
     may_preempt = True
 
-    def make_observers(self) -> list[Observer]:
-        return []
+    def look_on(self) -> tuple[list[Observer], list[type]]:
+        """Who looks on at one history, and plugin classes that tell them more than the engine does."""
+        return [], []
 
     @initialize(
         num_tokens=st.integers(64, 160),
@@ -93,20 +76,11 @@ class Histories(RuleBasedStateMachine):
         max_overtaken=st.integers(1, 6),
     )
     def build(self, **engine: Any) -> None:
-        self.observers = self.make_observers()
+        observers, classes = self.look_on()
         try:
-            self.run_ = VirtualRun(self.plugins, self.watched(self.classes), **engine)
+            self.run_ = VirtualRun(self.plugins, (*classes, *self.classes), observers=observers, **engine)
         except SwitchgearError:
             assume(False)
-        self.max_step_tokens = engine["max_step_tokens"]
-        self.run_.executor.on_submit.append(self._on_submit)
-
-    def watched(self, classes: Sequence[type]) -> Sequence[type]:
-        return classes
-
-    def _on_submit(self, batch: Batch) -> None:
-        for observer in self.observers:
-            observer.on_submit(self.run_, batch)
 
     @rule(length=st.integers(1, 30), start=st.integers(0, 2), priority=st.sampled_from([0, 0, 1]), data=st.data())
     def arrive(self, length: int, start: int, priority: int, data: st.DataObject) -> None:
@@ -120,19 +94,7 @@ class Histories(RuleBasedStateMachine):
     @rule(count=st.integers(1, 5))
     def steps(self, count: int) -> None:
         for _ in range(count):
-            self.step()
-
-    def step(self) -> None:
-        for observer in self.observers:
-            observer.before_step(self.run_)
-        self.run_.step()
-        for batch in self.run_.batches:
-            if len(batch.rows) > 1 and len(batch.token_ids) > self.max_step_tokens:
-                raise KitFailure(f"a step has {len(batch.token_ids)} tokens, max_step_tokens is {self.max_step_tokens}")
-        for observer in self.observers:
-            observer.after_step(self.run_)
-            if observer.problem:
-                raise KitFailure(f"step {self.run_.num_steps}: {observer.problem}.")
+            self.run_.step()
 
     @precondition(lambda self: self.run_.requests)
     @rule(which=st.integers(0, 100), child=st.sampled_from([None, None, 0, 1, 2]))
@@ -148,15 +110,10 @@ class Histories(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "run_"):
-            while self.run_.engine.has_work:
-                self.step()
             self.run_.drain()
             self.run_.check_outputs()
 
 
-def check_histories(machine: type[Histories], **attributes: Any) -> None:
+def run_machine(machine: type[RuleBasedStateMachine], **attributes: Any) -> None:
     """Run a machine with these class attributes. Raises what the shortest failing history raised."""
     run_state_machine_as_test(type(machine.__name__, (machine,), attributes), settings=SETTINGS)  # type: ignore[no-untyped-call]
-
-
-MakeObserver = Callable[[], Observer]

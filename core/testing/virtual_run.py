@@ -53,6 +53,20 @@ class Asked:
         return self.finals[child].finish_reason or "" if child in self.finals else "nothing"
 
 
+class Observer:
+    """Looks on at the steps of one run. What does not hold is a sentence in `problem`: in the middle of a step the
+    engine would take an exception for the plugin's."""
+
+    problem = ""
+
+    def before_step(self, run: VirtualRun) -> None: ...
+
+    def on_submit(self, run: VirtualRun, batch: Batch) -> None:
+        """KV was taken for the step, and it is about to be run."""
+
+    def after_step(self, run: VirtualRun) -> None: ...
+
+
 class VirtualRun:
     """An engine over the virtual executor, driven step by step.
 
@@ -68,6 +82,7 @@ class VirtualRun:
         num_tokens: int = 4 * MAX_MODEL_LEN,
         num_groups: int = 1,
         max_in_flight: int = 1,
+        observers: Sequence[Observer] = (),
         **engine: Any,
     ) -> None:
         sections = {
@@ -79,22 +94,25 @@ class VirtualRun:
             },
             "plugins": {"kit_virtual": {"max_in_flight": max_in_flight}, **plugins},
         }
-        registry = make_registry(build_config(sections=sections), (Virtual, *classes))
+        config = build_config(sections=sections)
+        registry = make_registry(config, (Virtual, *classes))
         device, spec = Device("cpu", "float32"), virtual_model(num_groups)
-        self.engine: Engine = assemble(build_config(sections=sections), registry, spec, no_reader, device, clock=Clock())\
-            .engine
+        self.engine: Engine = assemble(config, registry, spec, no_reader, device, clock=Clock()).engine
         self.engine.start()
         registry.every("control", engine=self.engine)
         self.executor: VirtualExecutor = registry.plugins[0].instance.executor  # type: ignore[attr-defined]
-        self.executor.on_submit.append(self._listen)
+        self.executor.on_submit.append(self._on_submit)
+        self.observers = observers
         self.num_groups = num_groups
         self.requests: dict[str, Asked] = {}
         self.batches: list[Batch] = []
         """Of the last step."""
         self.num_steps = self.num_idle = 0
 
-    def _listen(self, batch: Batch) -> None:
+    def _on_submit(self, batch: Batch) -> None:
         self.batches.append(batch)
+        for observer in self.observers:
+            observer.on_submit(self, batch)
 
     def add(self, prompt: Sequence[int], params: SamplingParams, **options: Any) -> str:
         """Queue a request and return its name. Raises RequestError for what can never run."""
@@ -111,6 +129,8 @@ class VirtualRun:
     def step(self) -> None:
         """One step, after which the books balance and somebody has got on."""
         self.batches.clear()
+        for observer in self.observers:
+            observer.before_step(self)
         has_work = self.engine.has_work and not self.engine.is_waiting_for_tickets
         for emission in self.engine.step():
             self._enter(emission)
@@ -119,6 +139,11 @@ class VirtualRun:
         if self.num_idle > MAX_IDLE_STEPS:
             raise KitFailure(f"deadlock: {self.num_idle} steps without a token, although {self._unfinished()} wait.")
         self.check_books()
+        self._check_budget()
+        for observer in self.observers:
+            observer.after_step(self)
+            if observer.problem:
+                raise KitFailure(f"step {self.num_steps}: {observer.problem}.")
 
     def _enter(self, emission: Emission) -> None:
         asked = self.requests[emission.request]
@@ -135,6 +160,12 @@ class VirtualRun:
         problems = self.engine.audit()
         if problems:
             raise KitFailure(f"after step {self.num_steps} the books do not balance: {'; '.join(problems)}.")
+
+    def _check_budget(self) -> None:
+        limit = self.engine.parts.limits.max_step_tokens
+        for batch in self.batches:
+            if len(batch.rows) > 1 and len(batch.token_ids) > limit:
+                raise KitFailure(f"step {self.num_steps} has {len(batch.token_ids)} tokens, max_step_tokens is {limit}.")
 
     def drain(self, max_steps: int = 3000) -> None:
         """Step until nothing is left, and see that nothing of it stays behind."""

@@ -48,7 +48,7 @@ def watch(cls: Any, on_call: OnCall, on_enter: OnEnter = lambda hook, method: No
 
         @functools.wraps(original)
         def answer(self: Any, *arguments: Any, **named: Any) -> Any:
-            return watched(original(self, *arguments, **named), hook, on_call, on_enter)
+            return watched(original(self, *arguments, **named), hook, self, on_call, on_enter)
 
         return answer
 
@@ -57,18 +57,18 @@ def watch(cls: Any, on_call: OnCall, on_enter: OnEnter = lambda hook, method: No
     return type(cls)(cls.__name__, (cls,), {**body, "__module__": cls.__module__, "__doc__": cls.__doc__})
 
 
-def watched(answer: Any, hook: str, on_call: OnCall, on_enter: OnEnter) -> Any:
+def watched(answer: Any, hook: str, plugin: object, on_call: OnCall, on_enter: OnEnter) -> Any:
     """A stand-in for what a hook returned."""
     if answer is None or is_refusal(answer):
         return answer
     if inspect.isroutine(answer):
-        return seen(answer, hook, "call", answer, on_call, on_enter)
+        return seen(answer, hook, "call", answer, plugin, on_call, on_enter)
     body: dict[str, Any] = {}
     for name in dir(answer):
         if name.startswith("_"):
             continue
         if callable(getattr(answer, name)):
-            body[name] = staticmethod(seen(getattr(answer, name), hook, name, answer, on_call, on_enter))
+            body[name] = staticmethod(seen(getattr(answer, name), hook, name, answer, plugin, on_call, on_enter))
         else:
             body[name] = property(functools.partial(lambda _, name: getattr(answer, name), name=name))
     # what an object only gets later is found too
@@ -83,11 +83,13 @@ def is_refusal(answer: Any) -> bool:
 
 
 def seen(
-    function: Callable[..., Any], hook: str, method: str, owner: Any, on_call: OnCall, on_enter: OnEnter
+    function: Callable[..., Any], hook: str, method: str, owner: Any, self: object, on_call: OnCall, on_enter: OnEnter
 ) -> Callable[..., Any]:
+    """self: the plugin, by the name under which the registry looks in a traceback for whose fault it was."""
+
     @functools.wraps(function)
     def forward(*arguments: Any, **named: Any) -> Any:
-        on_enter(hook, method)
+        enter(self)
         given = (*arguments, *named.values())
         before = snapshots(given)
         result = function(*arguments, **named)
@@ -95,6 +97,9 @@ def seen(
             return awaited(result, given, before)
         on_call(Call(hook, method, owner, given, result, changes(before, given)))
         return result
+
+    def enter(self: object) -> None:
+        on_enter(hook, method)
 
     async def awaited(result: Any, given: tuple[Any, ...], before: dict[str, Any]) -> Any:
         value = await result

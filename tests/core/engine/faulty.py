@@ -5,6 +5,7 @@ One class a hook, all named "faulty". They live in a module of their own, as a t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -42,9 +43,10 @@ class Boom(RuntimeError):
 
 
 class Trap:
-    """Raises in one call of each method that it was armed for."""
+    """Counts calls, and raises in one of each method that it was armed for."""
 
     def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
         self.calls_left: dict[str, int] = {}
 
     def arm(self, method: str, call: int) -> None:
@@ -55,6 +57,7 @@ class Trap:
         return not any(self.calls_left.values())
 
     def pass_by(self, method: str) -> None:
+        self.counts[method] += 1
         if self.calls_left.get(method):
             self.calls_left[method] -= 1
             if not self.calls_left[method]:

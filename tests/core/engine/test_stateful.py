@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from switchgear.core.engine.engine import Engine
@@ -21,7 +21,6 @@ from .prefix import CachedBlocks, PrefixCache
 from .schedulers import AnyModifier, AnyPolicy, Continuous
 from .virtual import VOCAB_SIZE, digest_alone, logits_of, prompt_logprobs_alone, tokens_alone
 
-DEV = [Phase.generate]
 POLICIES: tuple[type | None, ...] = (None, Continuous, AnyPolicy)
 TICKETS = ("kv", "grammar")
 
@@ -130,6 +129,10 @@ class EngineMachine(RuleBasedStateMachine):
         self.engine.abort(request, child)
         self.aborted |= {(request, index) for index in children}
 
+    @rule()
+    def preempt_all(self) -> None:
+        self.engine.preempt_all()
+
     @rule(ticket=st.sampled_from([*TICKETS, "unknown"]))
     def complete(self, ticket: str) -> None:
         self.engine.complete(ticket)
@@ -184,6 +187,6 @@ class EngineMachine(RuleBasedStateMachine):
 
 
 EngineMachine.TestCase.settings = settings(
-    max_examples=400, stateful_step_count=25, deadline=None, derandomize=True, database=None, phases=DEV
+    max_examples=120, stateful_step_count=25, deadline=None, derandomize=True, database=None
 )
 test_any_history = EngineMachine.TestCase

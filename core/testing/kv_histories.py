@@ -1,0 +1,301 @@
+"""Random histories of an allocator: rows grow, share, fork, commit and leave, and nobody reads what is not theirs.
+
+A shadow of the pool remembers what each slot holds. It is written as a worker writes it, so that a block that is given
+to two rows, freed too early or copied too late shows as a row that reads another's tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, multiple, rule
+
+from ..engine.block_keys import extend_keys, root_key
+from ..interfaces import KVAllocator, PrefixMatcher, SharedBlocks
+from ..records import NO_ROWS, IntArray, Slots
+from .failure import KitFailure
+from .histories import run_machine
+from .subject import Plugins, Subject
+from .virtual import MAX_MODEL_LEN
+from .virtual_run import VirtualRun
+
+DRAFT = -7
+"""Stands in the shadow for a token that was rejected."""
+
+
+class Holder:
+    """One row as the core keeps it: its tokens, its block table and how much of it is committed."""
+
+    def __init__(self, number: int, tokens: list[int]) -> None:
+        self.number = number
+        self.tokens = tokens
+        self.table: list[int] = []
+        self.num_committed = 0
+        self.keys: list[bytes] = []
+
+
+class KVHistories(RuleBasedStateMachine):
+    """What the core may do to an allocator, in any order, with the promises of `KVAllocator` after each."""
+
+    plugins: Plugins
+    classes: Sequence[type] = ()
+    rows = Bundle("rows")
+
+    @initialize(num_tokens=st.integers(MAX_MODEL_LEN, 160))
+    def build(self, num_tokens: int) -> None:
+        engine = VirtualRun(self.plugins, self.classes, num_tokens=num_tokens).engine
+        self.allocator: KVAllocator = engine.driver.allocator.value
+        self.kv = engine.parts.kv
+        self.shadow: IntArray = np.full((self.kv.num_blocks, self.kv.block_size), -1)
+        self.living: dict[int, Holder] = {}
+        self.num_rows = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Where claims begin their own books."""
+
+    # -- what the core does -----------------------------------------------------------------------------------------
+
+    @rule(target=rows, length=st.integers(1, 24), start=st.integers(0, 1), num_drafts=st.integers(0, 3))
+    def admit(self, length: int, start: int, num_drafts: int) -> Any:
+        """A row comes in on what is cached of its prompt, and computes the rest."""
+        row = self.new_row([1000 * start + index for index in range(self.prompt_length(length))])
+        self.adopt(row)
+        if not self.compute(row, len(row.tokens), num_drafts):
+            self.leave(row)
+            return multiple()
+        self.check()
+        return row
+
+    def prompt_length(self, length: int) -> int:
+        """Narrowed by claims that hold for some prompts."""
+        return length
+
+    def new_row(self, tokens: list[int]) -> Holder:
+        row = self.living[self.num_rows] = Holder(self.num_rows, tokens)
+        self.num_rows += 1
+        return row
+
+    def adopt(self, row: Holder) -> None:
+        matcher = self.allocator
+        if not isinstance(matcher, PrefixMatcher):
+            return
+        extend_keys(root_key(tenant="", model="kit"), row.keys, np.array(row.tokens), self.kv.block_size)
+        usable = tuple(row.keys[: (len(row.tokens) - 1) // self.kv.block_size])
+        hit = matcher.match(usable)
+        self.check_hit(usable, [*hit.blocks[0]])
+        if not hit.num_tokens:
+            return
+        if not isinstance(matcher, SharedBlocks):
+            raise KitFailure("it finds prefixes, and its blocks cannot be adopted: add `adopt`, `fork`, `pin`, `unpin`")
+        matcher.adopt(row.number, hit.blocks)
+        row.table = [*hit.blocks[0]]
+        row.num_committed = hit.num_tokens
+        self.check_reads(row)
+
+    def check_hit(self, keys: Sequence[bytes], blocks: Sequence[int]) -> None:
+        """Narrowed by claims about what has to be found."""
+
+    @rule(row=rows, num_new=st.integers(1, 6), num_drafts=st.integers(0, 3))
+    def extend(self, row: Holder, num_new: int, num_drafts: int) -> None:
+        """A living row computes tokens that it was given or has sampled, and drafts that are rejected."""
+        if len(row.tokens) + num_new + num_drafts > MAX_MODEL_LEN:
+            return
+        tokens = [1000 * (row.number + 1) + len(row.tokens) + index for index in range(num_new)]
+        row.tokens += tokens
+        if not self.compute(row, len(row.tokens), num_drafts):
+            del row.tokens[-num_new:]
+        self.check()
+
+    @rule(target=rows, parent=rows, rest=st.integers(0, 2))
+    def fork(self, parent: Holder, rest: int) -> Any:
+        """A row shares what a parent has computed, but for its last tokens."""
+        length = parent.num_committed - rest
+        if not isinstance(self.allocator, SharedBlocks) or length < 1:
+            return multiple()
+        child = self.new_row(parent.tokens[:length])
+        slots = self.allocator.fork(parent.number, child.number, length)
+        if slots is None:
+            del self.living[child.number]
+            return multiple()
+        self.enter(child, slots)
+        child.num_committed = length
+        self.check()
+        return child
+
+    @rule(row=consumes(rows))
+    def finish(self, row: Holder) -> None:
+        self.leave(row)
+        self.allocator.release(row.number)
+        self.check()
+
+    def leave(self, row: Holder) -> None:
+        self.allocator.release(row.number)
+        del self.living[row.number]
+        self.given_back(row.table[::-1])
+
+    @rule(row=rows)
+    def grow_for_nothing(self, row: Holder) -> None:
+        """Room that is there already is given again, and nothing changes."""
+        before = self.books()
+        slots = self.allocator.grow(row.number, row.num_committed)
+        if slots is None or slots.blocks[0] or self.books() != before:
+            raise KitFailure(f"grow for {row.num_committed} tokens that have room returned {slots} or changed the books.")
+
+    # -- what comes of it -------------------------------------------------------------------------------------------
+
+    def compute(self, row: Holder, num_tokens: int, num_drafts: int) -> bool:
+        """grow, write, commit; False when there is no room, and then nothing has changed."""
+        before = self.books()
+        needed = max(0, -(-(num_tokens + num_drafts) // self.kv.block_size) - len(row.table))
+        slots = self.allocator.grow(row.number, num_tokens + num_drafts)
+        self.check_grow(row, needed, slots, before)
+        if slots is None:
+            if self.books() != before:
+                raise KitFailure("grow returned None and changed the books: all or nothing.")
+            return False
+        self.enter(row, slots)
+        if len(row.table) * self.kv.block_size < num_tokens + num_drafts:
+            raise KitFailure(f"grow gave {len(row.table)} blocks for {num_tokens + num_drafts} tokens.")
+        values = [*row.tokens[row.num_committed : num_tokens], *[DRAFT] * num_drafts]
+        for position, value in enumerate(values, start=row.num_committed):
+            block, offset = divmod(position, self.kv.block_size)
+            self.shadow[row.table[block], offset] = value
+        row.num_committed = num_tokens
+        keys: tuple[bytes, ...] = ()
+        if isinstance(self.allocator, PrefixMatcher):
+            extend_keys(root_key(tenant="", model="kit"), row.keys, np.array(row.tokens), self.kv.block_size)
+            keys = tuple(row.keys[: num_tokens // self.kv.block_size])
+        self.allocator.commit(row.number, num_tokens, keys)
+        self.committed(row, keys)
+        return True
+
+    def check_grow(self, row: Holder, needed: int, slots: Slots | None, before: tuple[int, ...]) -> None:
+        """Narrowed by claims about when there is room. needed: new blocks; before: the books when it was asked."""
+
+    def committed(self, row: Holder, keys: Sequence[bytes]) -> None:
+        """Followed by claims about what is cached."""
+
+    def enter(self, row: Holder, slots: Slots) -> None:
+        row.table += slots.blocks[0]
+        for copy in slots.copies:
+            self.shadow[copy.target] = self.shadow[copy.source]
+            row.table = [copy.target if block == copy.source else block for block in row.table]
+            self.given_back([copy.source])
+
+    def given_back(self, blocks: Sequence[int]) -> None:
+        """Followed by claims about what stays cached: a row holds these no longer, in this order."""
+
+    def held(self) -> set[int]:
+        return {block for row in self.living.values() for block in row.table}
+
+    def books(self) -> tuple[int, ...]:
+        audit = self.allocator.audit()
+        return audit.free, audit.held, audit.evictable, self.allocator.num_free()
+
+    def check_reads(self, row: Holder) -> None:
+        flat = self.shadow[row.table].reshape(-1)[: row.num_committed] if row.table else NO_ROWS
+        wrong = np.flatnonzero(flat != np.array(row.tokens[: row.num_committed]))
+        if len(wrong):
+            place = int(wrong[0])
+            raise KitFailure(
+                f"row {row.number} reads another's token at position {place}, in block "
+                f"{row.table[place // self.kv.block_size]}: the block was shared, reused or not copied."
+            )
+
+    def check(self) -> None:
+        """After every rule: everybody reads their own tokens, and the books balance."""
+        for row in self.living.values():
+            self.check_reads(row)
+        audit = self.allocator.audit()
+        if not audit.is_clean:
+            raise KitFailure(f"the books do not balance: {audit}.")
+        if audit.held != len(self.held()):
+            raise KitFailure(f"audit counts {audit.held} held blocks, the rows' tables hold {len(self.held())}.")
+
+    def teardown(self) -> None:
+        if hasattr(self, "living"):
+            for row in list(self.living.values()):
+                self.allocator.release(row.number)
+            audit = self.allocator.audit()
+            if audit.held or self.allocator.num_free() != self.kv.num_blocks:
+                raise KitFailure(f"leak: no row lives, and the books say {audit}.")
+
+
+class BlockHistories(KVHistories):
+    """Small blocks: room wherever it lies, and no more than asked for."""
+
+    def check_grow(self, row: Holder, needed: int, slots: Slots | None, before: tuple[int, ...]) -> None:
+        num_free = before[-1]
+        place = row.num_committed // self.kv.block_size
+        others = {block for other in self.living.values() if other is not row for block in other.table}
+        is_shared = place < len(row.table) and row.table[place] in others
+        if slots is None and needed + is_shared <= num_free:
+            raise KitFailure(f"no room for {needed} blocks although {num_free} are free: external fragmentation.")
+        if slots is not None and len(slots.blocks[0]) != needed:
+            raise KitFailure(f"{len(slots.blocks[0])} blocks were given where {needed} are needed: waste.")
+        if slots is not None and len(slots.copies) > 1:
+            raise KitFailure(f"{len(slots.copies)} blocks are copied: only the last, partly filled one is written.")
+
+
+class PrefixHistories(KVHistories):
+    """A model of the cache: which blocks hold a key, and in which order those without a row go.
+
+    Prompts end within a block, so that nobody computes a block that is cached: what becomes of such twins is open.
+    """
+
+    def begin(self) -> None:
+        self.key_of: dict[int, bytes] = {}
+        self.oldest: list[int] = []
+
+    def prompt_length(self, length: int) -> int:
+        return length + (length % self.kv.block_size == 0)
+
+    def check_hit(self, keys: Sequence[bytes], blocks: Sequence[int]) -> None:
+        cached = set(self.key_of.values())
+        expected = list(takewhile(cached.__contains__, keys))
+        if [self.key_of.get(block) for block in blocks] != expected:
+            raise KitFailure(
+                f"a prompt hits {len(blocks)} blocks where {len(expected)} are cached: full, committed blocks are "
+                "found until their memory is needed, and no others."
+            )
+        self.oldest = [block for block in self.oldest if block not in blocks]
+
+    def check_grow(self, row: Holder, needed: int, slots: Slots | None, before: tuple[int, ...]) -> None:
+        if slots is None:
+            return
+        taken = [*slots.blocks[0], *(copy.target for copy in slots.copies)]
+        num_evicted = len(taken) - (self.kv.num_blocks - len(self.held().union(self.oldest)))
+        evicted, self.oldest = self.oldest[: max(0, num_evicted)], self.oldest[max(0, num_evicted) :]
+        for block in evicted:
+            del self.key_of[block]
+        early = self.held().union(self.oldest).intersection(taken)
+        if early:
+            raise KitFailure(
+                f"block {early.pop()} was taken for a row although {evicted or 'free blocks'} were to go first: the "
+                "least recently used goes first, and of one sequence the last."
+            )
+
+    def committed(self, row: Holder, keys: Sequence[bytes]) -> None:
+        for key, block in zip(keys, row.table, strict=False):
+            self.key_of.setdefault(block, key)
+
+    def given_back(self, blocks: Sequence[int]) -> None:
+        held = self.held().union(self.oldest)
+        self.oldest += [block for block in blocks if block in self.key_of and block not in held]
+
+
+def shares_no_slot(subject: Subject) -> None:
+    run_machine(KVHistories, plugins=subject.alone, classes=subject.classes)
+
+
+def wastes_less_than_a_block(subject: Subject) -> None:
+    run_machine(BlockHistories, plugins=subject.alone, classes=subject.classes)
+
+
+def finds_prefixes_and_evicts_the_oldest(subject: Subject) -> None:
+    run_machine(PrefixHistories, plugins=subject.alone, classes=subject.classes)
