@@ -38,7 +38,7 @@ from .subject import Subject
 from .virtual import VOCAB_SIZE
 from .virtual_run import VirtualRun
 from .watching import Call, watch
-from .workload import CASES, Case, run_workload, tokens
+from .workload import CASES, run_workload, tokens
 
 Calls = Counter[tuple[str, str]]
 """How often each (hook, method) was called."""
@@ -46,7 +46,12 @@ HEAVY = ("torch", "transformers", "triton")
 PER_LAYER = {("attention_impl", "write"), ("attention_impl", "forward")}
 PER_LAYER_HOOKS = {"quantize", "wrap_linear", "fused_ops", "kv_codec"}
 """What the forward calls once a layer by its nature; never once a token."""
-WRITES_ITS_ARGUMENTS = {("fused_ops", "call"), ("quantize", "linear"), ("attention_impl", "write"), ("attention_impl", "forward")}
+WRITES_ITS_ARGUMENTS = {
+    ("fused_ops", "call"),
+    ("quantize", "linear"),
+    ("attention_impl", "write"),
+    ("attention_impl", "forward"),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import SwitchgearError
 from ..gateway.llm import LLM
@@ -49,7 +49,7 @@ class Oracle:
         self._expected: dict[str, list[list[Answer]]] = {}
         self._verdicts: dict[str, Verdict] = {}
 
-    def model(self, overrides: Mapping[str, object]) -> str:
+    def model(self, overrides: Mapping[str, Any]) -> str:
         """The path of the tiny model with these entries in its config."""
         from .tiny import make_tiny_model
 
@@ -91,7 +91,7 @@ class Unbalanced(Exception):
     """The engine's books do not balance after a workload."""
 
 
-def kv_bytes_per_token(model: Mapping[str, object]) -> int:
+def kv_bytes_per_token(model: Mapping[str, Any]) -> int:
     """K and V of all layers in float64, of a tiny model with these entries in its config."""
     from .tiny import DEFAULTS
 

@@ -116,4 +116,4 @@ class Histories(RuleBasedStateMachine):
 
 def run_machine(machine: type[RuleBasedStateMachine], **attributes: Any) -> None:
     """Run a machine with these class attributes. Raises what the shortest failing history raised."""
-    run_state_machine_as_test(type(machine.__name__, (machine,), attributes), settings=SETTINGS)  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(type(machine.__name__, (machine,), attributes), settings=SETTINGS)

@@ -144,7 +144,9 @@ class KVHistories(RuleBasedStateMachine):
         before = self.books()
         slots = self.allocator.grow(row.number, row.num_committed)
         if slots is None or slots.blocks[0] or self.books() != before:
-            raise KitFailure(f"grow for {row.num_committed} tokens that have room returned {slots} or changed the books.")
+            raise KitFailure(
+                f"grow for {row.num_committed} tokens that have room returned {slots} or changed the books."
+            )
 
     # -- what comes of it -------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from ..config import PluginConfig
 from ..engine.sequence import Sequence, State
@@ -57,7 +58,7 @@ POINTS: Mapping[str, Point] = {
 }
 """The last step of life, the one after the end, is a check of its own."""
 
-BOUNDS: Mapping[str, Mapping[str, int]] = {
+BOUNDS: Mapping[str, Mapping[str, Any]] = {
     # two steps at a time, neither of them large enough for all
     "with a step in flight": {"num_tokens": 256, "max_in_flight": 2, "max_step_tokens": 8},
     "preempted": {"num_tokens": 80},

@@ -165,7 +165,9 @@ class VirtualRun:
         limit = self.engine.parts.limits.max_step_tokens
         for batch in self.batches:
             if len(batch.rows) > 1 and len(batch.token_ids) > limit:
-                raise KitFailure(f"step {self.num_steps} has {len(batch.token_ids)} tokens, max_step_tokens is {limit}.")
+                raise KitFailure(
+                    f"step {self.num_steps} has {len(batch.token_ids)} tokens, max_step_tokens is {limit}."
+                )
 
     def drain(self, max_steps: int = 3000) -> None:
         """Step until nothing is left, and see that nothing of it stays behind."""

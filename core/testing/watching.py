@@ -54,7 +54,7 @@ def watch(cls: Any, on_call: OnCall, on_enter: OnEnter = lambda hook, method: No
 
     implemented = [name for name in HOOKS if hasattr(inspect.getattr_static(cls, name, None), "switchgear_impl")]
     body = {name: hooked(name) for name in implemented}
-    return type(cls)(cls.__name__, (cls,), {**body, "__module__": cls.__module__, "__doc__": cls.__doc__})
+    return type(cls.__name__, (cls,), {**body, "__module__": cls.__module__, "__doc__": cls.__doc__})
 
 
 def watched(answer: Any, hook: str, plugin: object, on_call: OnCall, on_enter: OnEnter) -> Any:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..gateway.llm import LLM
-from ..gateway.results import Chunk, Choice, Result
+from ..gateway.results import Choice, Chunk, Result
 from ..sampling_params import SamplingParams
 
 
@@ -101,19 +101,27 @@ def tokens(length: int, start: int = 0) -> tuple[int, ...]:
 
 
 SHARED = tokens(20, start=1)
-GREEDY = {"temperature": 0.0, "ignore_eos": True}
+
+
+def greedy(max_tokens: int, prompt_logprobs: int | None = None) -> SamplingParams:
+    return SamplingParams(max_tokens=max_tokens, temperature=0, ignore_eos=True, prompt_logprobs=prompt_logprobs)
+
 
 ASKS = (
-    Ask("greedy", tokens(23, 2), SamplingParams(max_tokens=12, **GREEDY)),
-    Ask("one token", tokens(1, 3), SamplingParams(max_tokens=9, **GREEDY)),
-    Ask("shared prefix", SHARED + tokens(5, 4), SamplingParams(max_tokens=10, **GREEDY)),
+    Ask("greedy", tokens(23, 2), greedy(12)),
+    Ask("one token", tokens(1, 3), greedy(9)),
+    Ask("shared prefix", SHARED + tokens(5, 4), greedy(10)),
     Ask("sampled on a shared prefix", SHARED + tokens(9, 5), SamplingParams(max_tokens=12, seed=1, top_p=0.9)),
-    Ask("nothing but the shared prefix", SHARED, SamplingParams(max_tokens=8, **GREEDY)),
-    Ask("long", tokens(60, 6), SamplingParams(max_tokens=10, **GREEDY)),
+    Ask("nothing but the shared prefix", SHARED, greedy(8)),
+    Ask("long", tokens(60, 6), greedy(10)),
     Ask("three outputs", tokens(14, 7), SamplingParams(max_tokens=11, seed=7, n=3, top_k=40)),
     Ask("log probabilities", tokens(9, 8), SamplingParams(max_tokens=7, n=2, seed=5, logprobs=3)),
-    Ask("stop strings", "The switch is a small part", SamplingParams(max_tokens=24, seed=3, stop=["e", "in", "s"])),
-    Ask("stop token ids", tokens(11, 9), SamplingParams(max_tokens=24, seed=4, stop_token_ids=list(range(3, 67)))),
+    Ask(
+        "stop strings",
+        "The switch is a small part",
+        SamplingParams(max_tokens=24, seed=3, min_tokens=4, stop=["e", "in", " s"]),
+    ),
+    Ask("stop token ids", tokens(11, 9), SamplingParams(max_tokens=24, seed=4, stop_token_ids=list(range(3, 51)))),
     Ask(
         "penalties and bias",
         tokens(18, 10),
@@ -128,11 +136,11 @@ ASKS = (
             logit_bias={17: 4.0, 18: -100.0},
         ),
     ),
-    Ask("prompt scored", tokens(17, 11), SamplingParams(max_tokens=5, prompt_logprobs=2, **GREEDY)),
-    Ask("caller leaves", tokens(26, 12), SamplingParams(max_tokens=40, **GREEDY), abort_after=3),
+    Ask("prompt scored", tokens(17, 11), greedy(5, prompt_logprobs=2)),
+    Ask("caller leaves", tokens(26, 12), greedy(40), abort_after=3),
     Ask("caller of two leaves", tokens(13, 13), SamplingParams(max_tokens=30, seed=2, n=2), abort_after=2),
-    Ask("late", SHARED + tokens(5, 4), SamplingParams(max_tokens=10, **GREEDY), arrival=6),
-    Ask("late and scored", SHARED + tokens(3, 5), SamplingParams(max_tokens=6, prompt_logprobs=0, **GREEDY), arrival=8),
+    Ask("late", SHARED + tokens(5, 4), greedy(10), arrival=6),
+    Ask("late and scored", SHARED + tokens(3, 5), greedy(6, prompt_logprobs=0), arrival=8),
     Ask("no seed", "Queues, blocks, drafts", SamplingParams(max_tokens=12), arrival=9),
 )
 

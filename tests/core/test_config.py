@@ -133,7 +133,7 @@ def test_overrides_come_last(written: Callable[[str], Path]) -> None:
 
 def test_configs_are_frozen() -> None:
     with pytest.raises(AttributeError):
-        EngineConfig().max_num_seqs = 3  # type: ignore[misc]
+        EngineConfig().max_num_seqs = 3
 
 
 # -- what is refused ------------------------------------------------------------------------------------------------

@@ -97,9 +97,18 @@ def test_an_argument_that_the_hook_does_not_have() -> None:
     assert "its hook 'schedule_step': unknown argument 'limit' (did you mean 'limits'?): valid are limits" in text
 
 
-@pytest.mark.parametrize("option", ["tryfirst", "trylast", "wrapper", "hookwrapper", "optionalhook"])
-def test_an_order_of_its_own(option: str) -> None:
-    text = refusal(plugin("plugin", observe=hookimpl(**{option: True})(lambda self: None)))
+@pytest.mark.parametrize(
+    ("option", "marker"),
+    [
+        ("tryfirst", hookimpl(tryfirst=True)),
+        ("trylast", hookimpl(trylast=True)),
+        ("wrapper", hookimpl(wrapper=True)),
+        ("hookwrapper", hookimpl(hookwrapper=True)),
+        ("optionalhook", hookimpl(optionalhook=True)),
+    ],
+)
+def test_an_order_of_its_own(option: str, marker: Any) -> None:
+    text = refusal(plugin("plugin", observe=marker(lambda self: None)))
     assert f"its hook 'observe' is marked with {option}: order comes from the config" in text
 
 

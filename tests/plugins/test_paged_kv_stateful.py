@@ -55,11 +55,9 @@ class PoolMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.lines)
     @rule(which=st.integers(0, 99), num_tokens=st.integers(1, 7))
     def grow(self, which: int, num_tokens: int) -> None:
+        """Also on top of what is still in flight."""
         row = self.pick(which)
-        line = self.lines[row]
-        self.pool.commit(row, len(line.tokens), ())
-        line.num_accepted = len(line.tokens)
-        self.grow_row(row, line, num_tokens)
+        self.grow_row(row, self.lines[row], num_tokens)
 
     def grow_row(self, row: int, line: Line, num_tokens: int) -> None:
         start, end = len(line.tokens), len(line.tokens) + num_tokens

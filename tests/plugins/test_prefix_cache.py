@@ -165,6 +165,18 @@ def test_too_few_free_blocks_change_nothing() -> None:
     assert_clean(cache)
 
 
+def test_nothing_is_evicted_for_a_copy_that_would_still_lack_a_block() -> None:
+    cache = cached_pool(3, block_size=4)
+    admit(cache, 0, "a", 6)
+    admit(cache, 1, "x", 4)
+    cache.fork(0, 2, 6)
+    cache.release(1)
+    assert cache.num_free() == 1
+    assert cache.grow(2, 9) is None, "a copy of the half-filled block, and a new one"
+    assert found(cache, "x") == (2,)
+    assert cache.grow(2, 7) is not None and found(cache, "x") == ()
+
+
 def test_a_block_that_is_taken_again_forgets_its_key() -> None:
     cache = cached_pool(2)
     admit(cache, 0, "a")

@@ -11,19 +11,24 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
+from itertools import pairwise
+from typing import NamedTuple, cast
 
 import measure
 import numpy as np
 from measure import Report, Target, ratio, spread
 from switchgear import LLM, SamplingParams
+from switchgear.core.gateway.results import Chunk
+from token_times import TokenTimes
 
-DECODE_PROMPT = 64
+DECODE_PROMPT = 16
 NUM_STEPS_BEFORE = 8
-"""Steps of decode alone before the prompt arrives, and after it has its token."""
+"""Steps of decodes alone before the prompt arrives."""
+SLACK = 4
+"""Tokens that every output has left when the prompt has its own."""
 GAP_TARGET, TTFT_TARGET = 5.0, 1.4
 KV_BYTES = 1 << 29
 
@@ -40,7 +45,7 @@ class Stall(NamedTuple):
 
 
 def main() -> int:
-    parser = measure.options(__doc__, num_runs=7, has_model=True)
+    parser = measure.options(__doc__, num_runs=5, has_model=True)
     parser.add_argument("--prompt", type=int, default=2000, help="tokens of the long prompt (%(default)s)")
     parser.add_argument("--chunk", type=int, default=128, help="its tokens in one step (%(default)s)")
     parser.add_argument("--decodes", type=int, default=8, help="sequences that decode (%(default)s)")
@@ -71,7 +76,8 @@ def main() -> int:
 def open_arm(args: argparse.Namespace, plugins: dict[str, dict[str, int]]) -> LLM:
     return measure.open_llm(
         args,
-        plugins,
+        {**plugins, TokenTimes.name: {}},
+        plugin_classes=(TokenTimes,),
         max_num_seqs=args.decodes + 1,
         max_step_tokens=args.prompt + args.decodes,
         max_model_len=args.prompt + 1,
@@ -80,28 +86,32 @@ def open_arm(args: argparse.Namespace, plugins: dict[str, dict[str, int]]) -> LL
 
 
 def stall(llm: LLM, args: argparse.Namespace, run: int) -> Stall:
-    """Let a long prompt arrive while others decode; the first of them is watched, since all move together."""
+    """Let a long prompt arrive while others decode."""
     generator = np.random.default_rng(run)
-    num_chunks = -(-args.prompt // args.chunk)
-    greedy = {"temperature": 0, "ignore_eos": True}
-    num_tokens = num_chunks + 3 * NUM_STEPS_BEFORE
-    vocab_size = llm.tokenizer.vocab_size
-    prompts = [measure.random_ids(generator, DECODE_PROMPT, vocab_size) for _ in range(args.decodes)]
-    decodes = [llm.stream(prompt, SamplingParams(max_tokens=num_tokens, **greedy)) for prompt in prompts]
-    watched = decodes[0]
-    before = [time.perf_counter() for _ in zip(range(1 + NUM_STEPS_BEFORE), watched, strict=False)]
-    long_prompt = llm.stream(
-        measure.random_ids(generator, args.prompt, vocab_size), SamplingParams(max_tokens=1, **greedy)
-    )
-    after = before[-1:] + [time.perf_counter() for _ in watched]
-    result = [chunk.result for chunk in long_prompt][-1]
-    for decode in decodes:
-        for _ in decode:
-            pass
-    assert result is not None and not result.error
-    ttft = result.timing.ttft
-    assert after[0] + ttft < after[-1], "the watched output ended before the prompt had its token"
-    return Stall(1e3 * float(np.median(np.diff(before))), 1e3 * float(np.diff(after).max()), 1e3 * ttft)
+    # the first decode to start gets a token in every step: while the others start, and while the prompt is computed
+    num_tokens = args.decodes + NUM_STEPS_BEFORE - (-args.prompt // args.chunk) + SLACK
+    decodes = [start(llm, DECODE_PROMPT, num_tokens, generator) for _ in range(args.decodes)]
+    for _ in range(NUM_STEPS_BEFORE):
+        next(decodes[-1])
+    exhaust(start(llm, args.prompt, 1, generator), *decodes)
+    *decoded, (arrival, first_token) = cast(list[list[float]], llm.control(TokenTimes.name, "take"))
+    assert all(times[-1] > first_token for times in decoded), "an output ended before the prompt had its token"
+    usual = np.median(np.diff([time for time in decoded[0] if time < arrival])[-NUM_STEPS_BEFORE:])
+    largest = max(end - begin for times in decoded for begin, end in pairwise(times[1:]) if end > arrival)
+    return Stall(1e3 * float(usual), 1e3 * largest, 1e3 * (first_token - arrival))
+
+
+def start(llm: LLM, length: int, num_tokens: int, generator: np.random.Generator) -> Iterator[Chunk]:
+    """A stream that has its first token."""
+    prompt = measure.random_ids(generator, length, llm.tokenizer.vocab_size)
+    stream = llm.stream(prompt, SamplingParams(max_tokens=num_tokens, temperature=0, ignore_eos=True))
+    next(stream)
+    return stream
+
+
+def exhaust(*streams: Iterator[Chunk]) -> None:
+    for stream in streams:
+        deque(stream, maxlen=0)
 
 
 if __name__ == "__main__":

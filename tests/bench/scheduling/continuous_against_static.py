@@ -29,7 +29,7 @@ KV_BYTES = 1 << 29
 
 def main() -> int:
     parser = measure.options(__doc__, num_runs=5, has_model=True)
-    parser.add_argument("--requests", type=int, default=192, help="a multiple of --slots (%(default)s)")
+    parser.add_argument("--requests", type=int, default=128, help="a multiple of --slots (%(default)s)")
     parser.add_argument("--slots", type=int, default=8, help="sequences at once (%(default)s)")
     args = parser.parse_args()
     measure.require_quiet(args)

@@ -105,7 +105,12 @@ class Spread(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        return f"{self.median:.4g} ({self.low:.4g} to {self.high:.4g})"
+        return f"{shown(self.median)} ({shown(self.low)} to {shown(self.high)})"
+
+
+def shown(value: float) -> str:
+    """Four digits, and never a power of ten."""
+    return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
 
 
 def spread(values: Sequence[float]) -> Spread:
@@ -162,7 +167,7 @@ class Target:
         return self.at_least <= value <= self.at_most
 
     def __str__(self) -> str:
-        figure = str(self.figure) if isinstance(self.figure, Spread) else f"{self.figure:.4g}"
+        figure = str(self.figure) if isinstance(self.figure, Spread) else shown(self.figure)
         low = [f"at least {self.at_least:g}"] if self.at_least > -math.inf else []
         high = [f"at most {self.at_most:g}"] if self.at_most < math.inf else []
         return f"{'PASS' if self.is_met else 'FAIL'}  {self.what}: {figure}, target {' and '.join(low + high)}"

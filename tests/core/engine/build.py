@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from switchgear import LLM
 from switchgear.core.config import build_config
 from switchgear.core.engine.assemble import assemble, make_registry
 from switchgear.core.engine.emission import Emission
@@ -69,6 +71,13 @@ def virtual_engine(
     engine_.start()
     assert num_blocks is None or engine_.parts.kv.num_blocks == num_blocks
     return engine_
+
+
+def tiny_llm(model: Path, *classes: type, dtype: str = "float32", **engine: Any) -> LLM:
+    """The real model with these plugins on, in this order, and all their options as they are by default."""
+    plugins: dict[str, dict[str, Any]] = {str(cls.name): {} for cls in classes}  # type: ignore[attr-defined]
+    limits = {"max_num_seqs": 8, "max_model_len": 64, **engine}
+    return LLM(str(model), dtype=dtype, plugins=plugins, plugin_classes=classes, **limits)
 
 
 def executor_of(engine: Engine) -> VirtualExecutor:

@@ -44,7 +44,7 @@ class Drafter:
 
 
 def drafting(next_tokens: NextTokens, num_drafts: int | None = 3) -> type:
-    """The plugin: a proposer, and the modifier that gives every row of a plan `num_drafts` drafts; None changes none."""
+    """The plugin: a proposer, and a modifier that gives every row `num_drafts` drafts, or leaves the plan as it is."""
 
     class Drafting:
         """Drafts what the test says."""

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from switchgear.core.config import PluginConfig
 from switchgear.core.hooks import hookimpl
 from switchgear.core.records import TOKEN_EQUAL, Draft, KVSpec, Limits, Slots
@@ -111,7 +110,7 @@ WRONG: list[tuple[type, Answer, str]] = [
 def test_nonsense_fails_the_step_in_the_name_of_its_plugin(
     plugin: type[Base], spoil: Answer, problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pool = {"num_blocks": 16, "block_size": 4} if plugin is Blocks else {}
+    pool: dict[str, Any] = {"num_blocks": 16, "block_size": 4} if plugin is Blocks else {}
     engine = virtual_engine(plugin, **pool)
     heard = Heard()
     for request in ("a", "b"):

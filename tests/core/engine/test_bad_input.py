@@ -9,19 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from switchgear import LLM, SamplingParams
 from switchgear.core.errors import ConfigError, ModelError, RequestError, SwitchgearError
 from switchgear.core.testing.tiny import make_tiny_model
 
+from .build import tiny_llm
+from .paged import PagedKV
+
 GOOD = SamplingParams(max_tokens=6, temperature=0.0)
 PROMPT = [5, 6, 7, 8]
-MAX_MODEL_LEN = 64
 
 
 @pytest.fixture(scope="module")
 def llm(tiny_model: Path) -> Iterator[LLM]:
-    with LLM(str(tiny_model), dtype="float32", plugins={}, max_num_seqs=4, max_model_len=MAX_MODEL_LEN) as llm:
+    with tiny_llm(tiny_model) as llm:
         yield llm
 
 
@@ -121,10 +122,7 @@ def test_prompts_and_params_that_do_not_match(llm: LLM, expected: tuple[int, ...
 
 
 def test_a_request_that_no_pool_can_hold(tiny_model: Path, expected: tuple[int, ...]) -> None:
-    from .paged import PagedKV
-
-    limits = {"max_num_seqs": 4, "max_model_len": MAX_MODEL_LEN, "kv_bytes": 5 * 4 * 512}
-    with LLM(str(tiny_model), dtype="float32", plugins={"paged": {}}, plugin_classes=[PagedKV], **limits) as small:
+    with tiny_llm(tiny_model, PagedKV, kv_bytes=5 * 4 * 512) as small:
         text = refused(small, expected, lambda: small.generate([5] * 30, GOOD))
     assert text.startswith("the request needs 9 KV blocks of 4 tokens and the pool has 5: lower max_tokens")
 
@@ -154,7 +152,7 @@ def test_a_template_that_raises(tmp_path: Path) -> None:
     )
     config_file.write_text(json.dumps(config))
     turn = {"role": "user", "content": "hello"}
-    with LLM(str(model), dtype="float32", plugins={}, max_model_len=MAX_MODEL_LEN) as llm:
+    with tiny_llm(model) as llm:
         [good] = llm.chat([turn], GOOD)
         text = refused(llm, llm.generate(PROMPT, GOOD)[0].token_ids, lambda: llm.chat([turn, turn], GOOD))
         assert text == (
@@ -227,8 +225,6 @@ def test_a_bad_engine_section(tiny_model: Path, engine: dict[str, Any], problem:
 
 
 def test_an_unknown_plugin_and_an_unknown_option(tiny_model: Path) -> None:
-    from .paged import PagedKV
-
     def build(plugins: dict[str, Any]) -> Callable[[], LLM]:
         return lambda: LLM(str(tiny_model), plugins=plugins, plugin_classes=[PagedKV])
 

@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from switchgear import LLM, SamplingParams
-from switchgear.core.config import PluginConfig
 from switchgear.core.defaults import PlainLinears, StaticBatching
 from switchgear.core.errors import PluginError
 from switchgear.core.hooks import hookimpl
 from switchgear.core.interfaces import Executor
-from switchgear.core.records import TOKEN_EQUAL, Device, Limits, LinearSpec, Needs
+from switchgear.core.records import Device, Limits, LinearSpec, Needs
 from switchgear.core.registry import HOOKS
 
 from .faulty import Boom, Faulty, FaultyAllocator, FaultyAttention

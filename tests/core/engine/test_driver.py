@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from switchgear.core.engine.engine import Engine
 from switchgear.core.records import NO_ROWS, Batch, Plan, StepView
 from switchgear.core.sampling_params import SamplingParams

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from switchgear import LLM, SamplingParams
@@ -12,7 +11,7 @@ from switchgear.core.engine.engine import Engine
 from switchgear.core.errors import PluginError, RequestError
 
 from . import faulty
-from .build import Heard, add, drain, step, virtual_engine
+from .build import Heard, add, drain, step, tiny_llm, virtual_engine
 from .faulty import Faulty, Trap
 from .paged import PagedKV
 from .schedulers import Continuous
@@ -25,9 +24,7 @@ NUM_RUNNING = 2
 
 
 def model_with(tiny_model: Path, *classes: type) -> LLM:
-    plugins: dict[str, dict[str, Any]] = {str(cls.name): {} for cls in classes}  # type: ignore[attr-defined]
-    limits = {"max_num_seqs": NUM_RUNNING, "max_step_tokens": 32, "max_model_len": 64}
-    return LLM(str(tiny_model), dtype="float32", plugins=plugins, plugin_classes=classes, **limits)
+    return tiny_llm(tiny_model, *classes, max_num_seqs=NUM_RUNNING, max_step_tokens=32)
 
 
 def trap_of(llm: LLM) -> Trap:

@@ -1,13 +1,11 @@
-"""What plugins cost: pluggy is never called in a step, and hot methods are called per step, row or layer, not per token."""
+"""What plugins cost: pluggy is never called in a step, and hot methods once a step, row or layer, but not a token."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
 from switchgear import LLM, SamplingParams
 from switchgear.core.testing.tiny import make_tiny_model
 

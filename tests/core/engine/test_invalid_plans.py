@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from switchgear.core.records import NO_ROWS, Plan, StepView
 from switchgear.core.sampling_params import SamplingParams
 
@@ -18,23 +17,28 @@ from .virtual import tokens_alone
 
 PARAMS = SamplingParams(max_tokens=4, seed=1, ignore_eos=True)
 
+
+def changed(plan: Plan, **fields: Any) -> Any:
+    return replace(plan, **fields)
+
+
 INVALID: dict[str, tuple[Callable[[Plan], Any], str]] = {
     "nothing": (lambda plan: None, "returned NoneType, a Plan is needed"),
     "a dict": (lambda plan: {"order": plan.order}, "returned dict, a Plan is needed"),
-    "a list": (lambda plan: replace(plan, order=plan.order.tolist()), "Plan.order must be a one-dimensional integer"),
-    "floats": (lambda plan: replace(plan, num_tokens=plan.num_tokens * 0.5), "Plan.num_tokens must be a one-dim"),
-    "flags": (lambda plan: replace(plan, num_tokens=plan.num_tokens > 0), "Plan.num_tokens must be a one-dim"),
-    "a matrix": (lambda plan: replace(plan, order=plan.order[None]), "Plan.order must be a one-dimensional"),
-    "no victims": (lambda plan: replace(plan, victims=None), "Plan.victims must be a one-dimensional"),
-    "a short count": (lambda plan: replace(plan, num_tokens=plan.num_tokens[1:]), "one entry for each row"),
-    "a short draft": (lambda plan: replace(plan, num_drafts=rows(1)), "one entry for each row"),
+    "a list": (lambda plan: changed(plan, order=plan.order.tolist()), "Plan.order must be a one-dimensional integer"),
+    "floats": (lambda plan: changed(plan, num_tokens=plan.num_tokens * 0.5), "Plan.num_tokens must be a one-dim"),
+    "flags": (lambda plan: changed(plan, num_tokens=plan.num_tokens > 0), "Plan.num_tokens must be a one-dim"),
+    "a matrix": (lambda plan: changed(plan, order=plan.order[None]), "Plan.order must be a one-dimensional"),
+    "no victims": (lambda plan: changed(plan, victims=None), "Plan.victims must be a one-dimensional"),
+    "a short count": (lambda plan: changed(plan, num_tokens=plan.num_tokens[1:]), "one entry for each row"),
+    "a short draft": (lambda plan: changed(plan, num_drafts=rows(1)), "one entry for each row"),
     "a row twice": (lambda plan: Plan(rows(0, 1, 0), rows(1, 1, 1)), "Plan.order names a row twice"),
     "an unknown row": (lambda plan: Plan(rows(0, 77), rows(1, 1)), "names row 77, which was not offered"),
     "a negative row": (lambda plan: Plan(rows(-1), rows(1)), "names row -1, which was not offered"),
-    "a negative count": (lambda plan: replace(plan, num_tokens=-plan.num_tokens), "a negative number of tokens"),
-    "a negative draft": (lambda plan: replace(plan, num_drafts=rows(-1, 0)), "a negative number of tokens"),
-    "half a token": (lambda plan: replace(plan, token_budget=1.5), "must be an integer or None, not 1.5"),
-    "a named budget": (lambda plan: replace(plan, token_budget="all"), "must be an integer or None, not 'all'"),
+    "a negative count": (lambda plan: changed(plan, num_tokens=-plan.num_tokens), "a negative number of tokens"),
+    "a negative draft": (lambda plan: changed(plan, num_drafts=rows(-1, 0)), "a negative number of tokens"),
+    "half a token": (lambda plan: changed(plan, token_budget=1.5), "must be an integer or None, not 1.5"),
+    "a named budget": (lambda plan: changed(plan, token_budget="all"), "must be an integer or None, not 'all'"),
 }
 
 

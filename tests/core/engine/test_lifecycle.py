@@ -1,4 +1,4 @@
-"""Requests that come and go: none lost, none answered twice, nothing left behind, at whatever moment they are aborted."""
+"""Requests come and go: none lost, none answered twice, nothing left behind, at whatever moment they are aborted."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from switchgear import LLM, SamplingParams
+from switchgear import SamplingParams
 from switchgear.core.engine.engine import Engine
 from switchgear.core.errors import RequestError
 
-from .build import Heard, add, drain, step, virtual_engine
+from .build import Heard, add, drain, step, tiny_llm, virtual_engine
 from .paged import PagedKV
 from .prefix import PrefixCache
 from .schedulers import Continuous
@@ -22,12 +21,6 @@ from .virtual import tokens_alone
 
 GREEDY = SamplingParams(max_tokens=8, temperature=0.0, ignore_eos=True)
 NUM_REQUESTS = 200
-
-
-def make(tiny_model: Path, *classes: type, **engine: Any) -> LLM:
-    plugins: dict[str, dict[str, Any]] = {str(cls.name): {} for cls in classes}  # type: ignore[attr-defined]
-    limits = {"max_num_seqs": 8, "max_step_tokens": 64, "max_model_len": 64, **engine}
-    return LLM(str(tiny_model), dtype="float32", plugins=plugins, plugin_classes=classes, **limits)
 
 
 def random_traffic(engine: Engine, heard: Heard, seed: int, num_requests: int) -> dict[str, int]:
@@ -52,7 +45,7 @@ def random_traffic(engine: Engine, heard: Heard, seed: int, num_requests: int) -
 
 @pytest.mark.parametrize("classes", [(), (PagedKV, Continuous), (PagedKV, PrefixCache, Continuous)])
 def test_none_of_200_requests_is_lost_or_answered_twice(tiny_model: Path, classes: tuple[type, ...]) -> None:
-    with make(tiny_model, *classes, kv_bytes=64 * 4 * 512) as llm:
+    with tiny_llm(tiny_model, *classes, kv_bytes=64 * 4 * 512) as llm:
         heard = Heard()
         outputs = random_traffic(llm._engine, heard, seed=0, num_requests=NUM_REQUESTS)
         ends = {key: finals for key, finals in heard.finals.items() if finals}
@@ -67,7 +60,7 @@ def test_none_of_200_requests_is_lost_or_answered_twice(tiny_model: Path, classe
 
 def test_memory_is_flat(tiny_model: Path) -> None:
     """What Python holds after the second round is what it holds after the fourth; one leaked sequence takes 2 kB."""
-    with make(tiny_model, PagedKV, Continuous, kv_bytes=64 * 4 * 512) as llm:
+    with tiny_llm(tiny_model, PagedKV, Continuous, kv_bytes=64 * 4 * 512) as llm:
         levels = []
         tracemalloc.start()
         try:
@@ -227,9 +220,9 @@ def test_an_id_in_use_is_refused_and_a_finished_one_is_free() -> None:
 def test_two_engines_share_nothing(tiny_model: Path) -> None:
     """Their steps interleave, one runs out of memory all the time, and each gives the tokens it gives alone."""
     prompts = [[5 + index, 6, 7, 8] for index in range(4)]
-    with make(tiny_model) as alone:
+    with tiny_llm(tiny_model) as alone:
         expected = [result.token_ids for result in alone.generate(prompts, GREEDY)]
-    with make(tiny_model) as left, make(tiny_model, PagedKV, Continuous, kv_bytes=8 * 4 * 512) as right:
+    with tiny_llm(tiny_model) as left, tiny_llm(tiny_model, PagedKV, Continuous, kv_bytes=8 * 4 * 512) as right:
         heard = [Heard(), Heard()]
         for index, prompt in enumerate(prompts):
             for llm in (left, right):
@@ -244,7 +237,7 @@ def test_two_engines_share_nothing(tiny_model: Path) -> None:
 
 
 def test_a_stream_that_is_closed_early_leaves_nothing(tiny_model: Path) -> None:
-    with make(tiny_model) as llm:
+    with tiny_llm(tiny_model) as llm:
         [expected] = llm.generate(PROMPT, GREEDY)
         for num_chunks in range(4):
             stream = llm.stream(PROMPT, GREEDY)
@@ -257,7 +250,7 @@ def test_a_stream_that_is_closed_early_leaves_nothing(tiny_model: Path) -> None:
 
 
 def test_streams_move_each_other(tiny_model: Path) -> None:
-    with make(tiny_model, Continuous) as llm:
+    with tiny_llm(tiny_model, Continuous) as llm:
         expected = [result.token_ids for result in llm.generate([PROMPT, [9, 8]], GREEDY)]
         first, second = llm.stream(PROMPT, GREEDY), llm.stream([9, 8], GREEDY)
         next(second)
@@ -266,7 +259,7 @@ def test_streams_move_each_other(tiny_model: Path) -> None:
 
 
 def test_close_ends_all_and_may_be_repeated(tiny_model: Path) -> None:
-    llm = make(tiny_model)
+    llm = tiny_llm(tiny_model)
     stream = llm.stream(PROMPT, GREEDY)
     next(stream)
     llm.close()
@@ -278,5 +271,5 @@ def test_close_ends_all_and_may_be_repeated(tiny_model: Path) -> None:
         lambda: llm.chat([{"role": "user", "content": "hi"}], GREEDY),
         lambda: llm.stream(PROMPT, GREEDY),
     ):
-        with pytest.raises(RequestError, match="^this engine is closed: make a new one$"):
+        with pytest.raises(RequestError, match=r"^this engine is closed: make a new one$"):
             use()

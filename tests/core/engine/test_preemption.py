@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from switchgear.core.engine.engine import Engine
 from switchgear.core.records import IntArray, Plan, StepView
 from switchgear.core.sampling_params import SamplingParams
 
 from .build import Heard, add, drain, executor_of, step, virtual_engine
-from .drafting import drafting
+from .drafting import Drafter, drafting
 from .paged import PagedBlocks, PagedKV
 from .prefix import PrefixCache
 from .schedulers import Continuous, policy, rows
@@ -21,9 +20,9 @@ from .virtual import tokens_alone
 PARAMS = SamplingParams(max_tokens=9, seed=1, ignore_eos=True)
 
 
-def two_rows(planner: type, num_blocks: int = 6, **options: int) -> tuple[Engine, Heard]:
+def two_rows(planner: type, num_blocks: int = 6) -> tuple[Engine, Heard]:
     """Row 0 and row 1, both admitted, two blocks of four each and every block full."""
-    engine = virtual_engine(PagedKV, planner, num_blocks=num_blocks, block_size=4, **options)
+    engine = virtual_engine(PagedKV, planner, num_blocks=num_blocks, block_size=4)
     heard = Heard()
     add(engine, "old", [5] * 7, PARAMS)
     add(engine, "new", [6] * 7, PARAMS)
@@ -193,8 +192,8 @@ def test_drafts_of_a_preempted_row_are_dropped() -> None:
     add(engine, "old", [5] * 7, PARAMS)
     add(engine, "new", [6] * 7, PARAMS)
     check(engine, heard)
-    drafter = engine.parts.proposer.value  # type: ignore[union-attr]
-    assert drafter.dropped.count(1) == 1 + engine.driver.num_preempted  # type: ignore[attr-defined]
+    assert engine.parts.proposer is not None and isinstance(engine.parts.proposer.value, Drafter)
+    assert engine.parts.proposer.value.dropped.count(1) == 1 + engine.driver.num_preempted
 
 
 def test_preempting_all_costs_no_token() -> None:

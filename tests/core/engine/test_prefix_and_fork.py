@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from switchgear import LLM, SamplingParams
 from switchgear.core.engine.engine import Engine
 
-from .build import Heard, add, drain, executor_of, step, virtual_engine
+from .build import Heard, add, drain, executor_of, step, tiny_llm, virtual_engine
 from .paged import PagedBlocks, PagedKV
 from .prefix import CachedBlocks, PrefixCache
 from .schedulers import Continuous, modifier
@@ -248,21 +247,9 @@ def test_siblings_wait_for_the_whole_prompt_of_the_first(num_groups: int) -> Non
 @pytest.fixture(scope="module")
 def models(tiny_model: Path) -> Iterator[list[LLM]]:
     """Everything off, shared blocks, and a prefix cache, in float64."""
-    made = []
-    for classes in ((), (PagedKV, Continuous), (PagedKV, PrefixCache, Continuous)):
-        plugins: dict[str, dict[str, Any]] = {str(cls.name): {} for cls in classes}  # type: ignore[attr-defined]
-        kv_bytes = 64 * 4 * 1024 if classes else None
-        made.append(
-            LLM(
-                str(tiny_model),
-                dtype="float64",
-                plugins=plugins,
-                plugin_classes=classes,
-                kv_bytes=kv_bytes,
-                max_num_seqs=8,
-                max_model_len=64,
-            )
-        )
+    made = [tiny_llm(tiny_model, dtype="float64")]
+    for classes in ((PagedKV, Continuous), (PagedKV, PrefixCache, Continuous)):
+        made.append(tiny_llm(tiny_model, *classes, dtype="float64", kv_bytes=64 * 4 * 1024))
     yield made
     for llm in made:
         llm.close()

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from switchgear import LLM, SamplingParams
 
-from .build import Heard, add, drain
+from .build import Heard, add, drain, tiny_llm
 from .paged import PagedKV
 from .prefix import PrefixCache
 from .schedulers import Continuous
@@ -23,12 +22,10 @@ BYTES_PER_TOKEN = 1024
 """Of the tiny model in float64."""
 
 
-def make(tiny_model: Path, *classes: type, num_blocks: int = 128) -> LLM:
+def make(tiny_model: Path, *classes: type, num_blocks: int = 128, **engine: Any) -> LLM:
     """float64, so that no logit depends on the batch by more than a rounding that no draw can see."""
-    plugins: dict[str, dict[str, Any]] = {str(cls.name): {} for cls in classes}  # type: ignore[attr-defined]
-    limits = {"max_num_seqs": 8, "max_step_tokens": 256, "max_model_len": 64}
     kv_bytes = num_blocks * 4 * BYTES_PER_TOKEN if classes else None
-    return LLM(str(tiny_model), dtype="float64", plugins=plugins, plugin_classes=classes, kv_bytes=kv_bytes, **limits)
+    return tiny_llm(tiny_model, *classes, dtype="float64", kv_bytes=kv_bytes, **engine)
 
 
 @pytest.fixture(scope="module")
@@ -113,10 +110,9 @@ def test_without_a_seed_requests_differ_and_runs_repeat(tiny_model: Path) -> Non
 
 
 def test_the_engine_seed_moves_requests_without_one(tiny_model: Path, alone: tuple[int, ...]) -> None:
-    limits = {"max_num_seqs": 8, "max_model_len": 64}
     tokens = []
     for seed in (0, 1):
-        with LLM(str(tiny_model), dtype="float64", plugins={}, seed=seed, **limits) as llm:
+        with make(tiny_model, seed=seed) as llm:
             assert outputs(llm, PROMPT, SEEDED) == [alone]
             tokens.append(outputs(llm, PROMPT, replace(SEEDED, seed=None)))
     assert tokens[0] != tokens[1]
@@ -130,5 +126,5 @@ def test_every_seed_in_range_is_one(plain: LLM, alone: tuple[int, ...], seed: in
 
 @pytest.mark.parametrize("seed", [2**63 - 1, 2**62])
 def test_any_engine_seed_serves(tiny_model: Path, seed: int) -> None:
-    with LLM(str(tiny_model), dtype="float64", plugins={}, seed=seed, max_model_len=64) as llm:
+    with make(tiny_model, seed=seed) as llm:
         assert len(outputs(llm, PROMPT, replace(SEEDED, seed=None))[0]) == 24

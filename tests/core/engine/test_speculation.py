@@ -1,13 +1,13 @@
-"""Drafts may save steps and never change a token: right ones, wrong ones, impossible ones, and a proposer that breaks."""
+"""Drafts may save steps and never change a token: right ones, wrong ones, impossible ones, and a broken proposer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-
 from switchgear.core.engine.engine import Engine
 from switchgear.core.records import Draft, DraftView, IntArray
 from switchgear.core.sampling_params import SamplingParams
@@ -84,7 +84,7 @@ def drafter_of(engine: Engine) -> Drafter:
 def test_drafts_change_no_token(
     allocator: tuple[type, ...], proposer: Callable[[SamplingParams], NextTokens], params: SamplingParams
 ) -> None:
-    pool = {"num_blocks": 16, "block_size": 4} if allocator else {}
+    pool: dict[str, Any] = {"num_blocks": 16, "block_size": 4} if allocator else {}
     engine = virtual_engine(*allocator, Continuous, drafting(proposer(params)), **pool)
     heard = run(engine, params)
     for request, prompt in PROMPTS.items():

@@ -88,10 +88,9 @@ class VirtualExecutor:
     def __init__(self, kv_spec: KVSpec, max_in_flight: int) -> None:
         self.kv_spec = kv_spec
         self.max_in_flight = max_in_flight
-        self.batches: list[Batch] = []
-        """The last one, or all that are in flight."""
         self.num_rows: list[int] = []
         self.num_step_tokens: list[int] = []
+        """Of each step."""
         self._outputs: dict[int, StepOutput] = {}
 
     def start(self) -> None:

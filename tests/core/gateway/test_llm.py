@@ -49,7 +49,7 @@ def test_a_result_holds_what_was_asked_and_answered(llm: LLM) -> None:
 
 
 def test_results_stand_in_the_order_of_the_prompts(llm: LLM) -> None:
-    prompts = [TEXT, [5, 6, 7], "Queues, blocks", [9]]
+    prompts: list[str | list[int]] = [TEXT, [5, 6, 7], "Queues, blocks", [9]]
     results = llm.generate(prompts, [replace(GREEDY, max_tokens=count) for count in (9, 3, 12, 1)])
     assert [len(result.token_ids) for result in results] == [9, 3, 12, 1]
     for prompt, result in zip(prompts, results, strict=True):
