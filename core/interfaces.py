@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeGuard, runtime_checkable
 
 from .records import (
     Audit,
@@ -341,3 +341,17 @@ class HasNeeds(Protocol):
     """Any provider may say what it takes before the KV pool is sized."""
 
     def needs(self) -> Needs: ...
+
+
+# -- which optional half an allocator has ---------------------------------------------------------------------------
+# by attribute, since from Python 3.12 on isinstance with a protocol looks past a wrapper's __getattr__
+
+
+def shares_blocks(allocator: object) -> TypeGuard[SharedBlocks]:
+    """Whether blocks of this allocator may belong to more than one row."""
+    return all(hasattr(allocator, method) for method in ("adopt", "fork", "pin", "unpin"))
+
+
+def matches_prefixes(allocator: object) -> TypeGuard[PrefixMatcher]:
+    """Whether this allocator finds cached prefixes."""
+    return hasattr(allocator, "match")

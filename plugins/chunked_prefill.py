@@ -26,6 +26,7 @@ class ChunkedPrefill:
     equivalence = TOKEN_EQUAL
     requires = ()
     conflicts = ()
+    claims = ("keeps_token_budget", "never_stalls_decodes")
     hook_api = (1, 0)
 
     class Config(PluginConfig):

@@ -23,6 +23,7 @@ class ContinuousBatching:
     equivalence = TOKEN_EQUAL
     requires = ()
     conflicts = ()
+    claims = ("joins_and_leaves_at_once",)
     hook_api = (1, 0)
 
     class Config(PluginConfig):

@@ -25,6 +25,7 @@ class PagedKV:
     equivalence = TOKEN_EQUAL
     requires = ()
     conflicts = ()
+    claims = ("wastes_less_than_a_block",)
     hook_api = (1, 0)
 
     class Config(PluginConfig):

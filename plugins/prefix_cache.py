@@ -14,7 +14,7 @@ from typing import Literal
 from ..core.config import PluginConfig
 from ..core.errors import RequestError
 from ..core.hooks import hookimpl
-from ..core.interfaces import Control, EngineHandle, KVAllocator, SharedBlocks
+from ..core.interfaces import Control, EngineHandle, KVAllocator, shares_blocks
 from ..core.records import TOKEN_EQUAL, Audit, Hit, KVSpec, Slots
 
 
@@ -25,6 +25,7 @@ class PrefixCache:
     equivalence = TOKEN_EQUAL
     requires = ("paged_kv",)
     conflicts = ()
+    claims = ("wastes_less_than_a_block", "finds_prefixes_and_evicts_the_oldest")
     hook_api = (1, 0)
 
     class Config(PluginConfig):
@@ -76,8 +77,9 @@ class CachedPool:
     def __init__(
         self, inner: KVAllocator, num_groups: int, block_size: int, scope: Literal["tenant", "shared"]
     ) -> None:
-        assert isinstance(inner, SharedBlocks), "paged_kv is required, and its blocks can be shared"
-        self.inner, self.shared = inner, inner
+        self.inner = inner
+        assert shares_blocks(inner), "paged_kv is required, and its blocks can be shared"
+        self.shared = inner
         self.num_groups = num_groups
         self.block_size = block_size
         self.key_scope = scope

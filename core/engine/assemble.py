@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ..config import Config, EngineConfig
 from ..defaults import DEFAULTS
 from ..errors import ConfigError
-from ..interfaces import HasNeeds, KVAllocator, TensorReader
+from ..interfaces import KVAllocator, TensorReader
 from ..model.spec import ModelSpec
 from ..records import Device, KVSpec, KVView, Limits
 from ..registry import Bound, Registry
@@ -70,7 +70,7 @@ def assemble(
 
     providers = [executor, policy, *modifiers, proposer, *logits_stages]
     with registry.blaming():
-        needed = sum(each.value.needs().bytes for each in providers if each and isinstance(each.value, HasNeeds))
+        needed = sum(each.value.needs().bytes for each in providers if each and hasattr(each.value, "needs"))
     kv_spec: KVSpec = executor.value.kv_spec
     num_blocks = count_blocks(config.engine, limits, kv_spec, block_size, needed)
     kv = KVView(block_size, num_blocks, num_blocks)

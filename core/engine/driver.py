@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..errors import PluginFault
-from ..interfaces import KVAllocator, Modifier, Policy, PrefixMatcher, SharedBlocks
+from ..interfaces import KVAllocator, Modifier, Policy, matches_prefixes, shares_blocks
 from ..records import NO_ROWS, BlockCopy, IntArray, KVView, Limits, Plan, Slots, StepView
 from ..registry import Bound
 from .block_keys import extend_keys
@@ -57,9 +57,9 @@ class Driver:
         """The plugin that drafts, the only one whose modifier may ask for drafts."""
         self.on_preempt = on_preempt
         matcher = allocator.value
-        self.matcher = matcher if isinstance(matcher, PrefixMatcher) else None
+        self.matcher = matcher if matches_prefixes(matcher) else None
         self.separates_tenants = self.matcher is None or self.matcher.key_scope == "tenant"
-        self.can_fork = isinstance(matcher, SharedBlocks)
+        self.can_fork = shares_blocks(matcher)
         self.num_preempted = 0
         self.fork_copies: list[BlockCopy] = []
         """What forks since the last step have to copy before anybody writes."""
@@ -237,7 +237,7 @@ class Driver:
         hit = self.matcher.match(tuple(sequence.keys[:usable]))
         if not hit.num_tokens:
             return
-        assert isinstance(self.allocator.value, SharedBlocks), "who finds prefixes can adopt them"
+        assert shares_blocks(self.allocator.value), "who finds prefixes can adopt them"
         self.allocator.value.adopt(sequence.row, hit.blocks)
         apply_slots(sequence, hit.blocks, ())
         sequence.num_computed = hit.num_tokens
@@ -247,7 +247,7 @@ class Driver:
         """Let a sibling start from the parent's prompt, whose last token it computes itself. False: it recomputes."""
         if not self.can_fork or len(self.requests.running) >= self.limits.max_num_seqs:
             return False
-        assert isinstance(self.allocator.value, SharedBlocks)
+        assert shares_blocks(self.allocator.value)
         slots = self.allocator.value.fork(parent.row, child.row, parent.num_prompt - 1)
         if slots is None:
             return False

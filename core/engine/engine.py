@@ -236,7 +236,7 @@ class Engine:
         prompt: `[P]` token ids. Raises RequestError, with the numbers, for what can never run.
         """
         self.check(prompt, params)
-        if any(sequence.request == request for sequence in self.requests):
+        if request in self.requests.by_request:
             raise RequestError(f"request id {request!r} is already in use: give every request its own")
         sequences = new_sequences(
             request,
@@ -263,8 +263,8 @@ class Engine:
 
     def abort(self, request: str, child: int | None = None) -> None:
         """End a request, or one of its outputs, wherever it is; an unknown or finished one is ignored."""
-        for sequence in self.requests:
-            if sequence.request != request or child not in (None, sequence.child) or not sequence.is_alive:
+        for sequence in list(self.requests.by_request.get(request, {}).values()):
+            if child not in (None, sequence.child) or not sequence.is_alive:
                 continue
             if sequence.num_in_flight:
                 sequence.is_aborted = True

@@ -18,6 +18,8 @@ class Requests:
     def __init__(self, max_overtaken: int, row_numbers: Iterator[int]) -> None:
         self.max_overtaken = max_overtaken
         self.by_row: dict[int, Sequence] = {}
+        self.by_request: dict[str, dict[int, Sequence]] = {}
+        """Per request id, its live sequences by row."""
         self.running: dict[int, Sequence] = {}
         self.waiting: dict[int, Sequence] = {}
         self.held: dict[str, list[Sequence]] = {}
@@ -38,6 +40,7 @@ class Requests:
     def add(self, sequence: Sequence, ticket: str | None = None) -> None:
         """A new sequence waits, or is held until `ticket` completes."""
         self.by_row[sequence.row] = sequence
+        self.by_request.setdefault(sequence.request, {})[sequence.row] = sequence
         if ticket is None:
             sequence.state = State.WAITING
             self.waiting[sequence.row] = sequence
@@ -81,6 +84,10 @@ class Requests:
     def remove(self, sequence: Sequence) -> None:
         """Forget a sequence, whatever state it is in."""
         self.by_row.pop(sequence.row, None)
+        siblings = self.by_request.get(sequence.request, {})
+        siblings.pop(sequence.row, None)
+        if not siblings:
+            self.by_request.pop(sequence.request, None)
         self.running.pop(sequence.row, None)
         self.waiting.pop(sequence.row, None)
         if sequence.state is State.HELD:

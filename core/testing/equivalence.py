@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..errors import SwitchgearError
 from ..gateway.llm import LLM
 from ..gateway.results import PositionLogprobs
-from .subject import Plugins
+from .subject import Plugins, classes_of
 from .workload import CASES, Answer, Case, run_workload
 
 if TYPE_CHECKING:
@@ -68,9 +68,15 @@ class Oracle:
             return passes
 
     def engine(self, case: Case, plugins: Plugins, classes: Iterable[type] = ()) -> LLM:
-        path = self.model(case.model)
-        kv_bytes = case.num_kv_tokens * kv_bytes_per_token(case.model)
-        return LLM(path, dtype="float64", plugins=plugins, plugin_classes=classes, kv_bytes=kv_bytes, **case.engine)
+        """An engine for a case, in float64."""
+        return LLM(
+            self.model(case.model),
+            dtype="float64",
+            plugins=plugins,
+            plugin_classes=classes_of(plugins, tuple(classes)),
+            kv_bytes=case.num_kv_tokens * kv_bytes_per_token(case.model),
+            **case.engine,
+        )
 
     def expected(self, case: Case) -> list[list[Answer]]:
         if case.name not in self._expected:

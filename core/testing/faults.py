@@ -84,7 +84,7 @@ def check_fault(subject: Subject, place: tuple[str, str], at_call: int) -> None:
                 if subject.name not in final.error:
                     raise KitFailure(f"{where}, the error does not name the plugin: {final.error}.")
             else:
-                expected = tokens_alone(asked.prompt, asked.params, child)
+                expected = tokens_alone(tuple(asked.prompt), asked.params, child)
                 output = tuple(asked.tokens[child])
                 if output != (expected[: len(output)] if final.finish_reason == "abort" else expected):
                     raise KitFailure(f"{where}, {name} gets other tokens afterwards.")

@@ -24,7 +24,7 @@ from .subject import Plugins
 from .virtual import VOCAB_SIZE
 from .virtual_run import Observer, VirtualRun
 
-NUM_EXAMPLES = 25
+NUM_EXAMPLES = 20
 """Histories of one check."""
 SETTINGS = settings(
     max_examples=NUM_EXAMPLES,

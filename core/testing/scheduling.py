@@ -20,6 +20,8 @@ from .watching import Call, watch
 MAX_STANDSTILL = 40
 """Steps that a running sequence may be left out, or a waiting one overtaken, before it counts as starved."""
 
+NUM_STREAM_STEPS = 120
+
 
 def num_blocks(tokens: int, run: VirtualRun) -> int:
     return -(-tokens // run.engine.parts.kv.block_size)
@@ -122,7 +124,8 @@ class DecodeHistories(Histories):
 
 
 def joins_and_leaves_at_once(subject: Subject) -> None:
-    run_machine(JoinHistories, plugins=subject.alone, classes=subject.classes)
+    for plugins in (subject.alone, subject.beside(["paged_kv"])):
+        run_machine(JoinHistories, plugins=plugins, classes=subject.classes)
 
 
 def keeps_token_budget(subject: Subject) -> None:
@@ -165,11 +168,13 @@ def check_stream(plugins: Plugins, classes: Sequence[type]) -> None:
     run = VirtualRun(plugins, classes, num_tokens=192, observers=[Standstill()], max_overtaken=4)
     long = SamplingParams(max_tokens=20, seed=0, ignore_eos=True)
     first = [run.add([3 + index % 7 for index in range(length)], long, priority=5) for length in (40, 3, 17)]
-    for step in range(240):
+    for step in range(NUM_STREAM_STEPS):
         run.add([5 + (step + index) % 30 for index in range(1 + step % 9)], replace(long, max_tokens=5, seed=step))
         run.step()
     for name in first:
         if not run.requests[name].finals:
-            raise KitFailure(f"{name} came first, and while others kept coming it has not finished in 240 steps.")
+            raise KitFailure(
+                f"{name} came first, and while others kept coming it has not finished in {NUM_STREAM_STEPS} steps."
+            )
     run.drain()
     run.check_outputs()

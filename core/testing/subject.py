@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from ..config import recommended, unknown
@@ -51,9 +52,9 @@ class Subject:
         return with_requirements({self.name: {**SMALL.get(self.name, {}), **self.options}}, self.classes)
 
     def beside(self, others: Iterable[str]) -> dict[str, Options]:
-        """Other plugins first, then this one, and what each requires."""
-        small = {name: SMALL.get(name, {}) for name in others if name != self.name}
-        return with_requirements({**small, **self.alone}, self.classes)
+        """Other plugins and this one, each behind what it requires; in one order, whichever of them is verified."""
+        together = {**{name: SMALL.get(name, {}) for name in others}, **self.alone}
+        return with_requirements(dict(sorted(together.items())), self.classes)
 
     @property
     def recommended(self) -> dict[str, Options]:
@@ -66,10 +67,21 @@ def find_class(name: str, classes: Iterable[type] = ()) -> Any:
     for cls in classes:
         if getattr(cls, "name", None) == name:
             return cls
+    return installed_class(name)
+
+
+@cache
+def installed_class(name: str) -> Any:
+    """Looked up once: reading what is installed takes longer than building a virtual engine."""
     found = available()
     if name not in found:
         raise ConfigError(unknown("plugin", name, found))
     return import_plugin(found[name])
+
+
+def classes_of(plugins: Plugins, classes: Iterable[type] = ()) -> tuple[type, ...]:
+    """The class of each plugin."""
+    return tuple(find_class(name, classes) for name in plugins)
 
 
 def with_requirements(plugins: Plugins, classes: Iterable[type] = ()) -> dict[str, Options]:

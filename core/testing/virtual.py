@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -149,7 +150,10 @@ class Virtual:
         return self.executor
 
 
-def tokens_alone(prompt: Sequence[int], params: SamplingParams, child: int = 0, num_groups: int = 1) -> tuple[int, ...]:
+@lru_cache(maxsize=4096)
+def tokens_alone(
+    prompt: tuple[int, ...], params: SamplingParams, child: int = 0, num_groups: int = 1
+) -> tuple[int, ...]:
     """The output of one request, from first principles. `params` bring their seed."""
     assert params.seed is not None
     tokens = list(prompt)

@@ -17,7 +17,7 @@ from ..interfaces import TensorReader
 from ..records import Batch, Device
 from ..sampling_params import SamplingParams
 from .failure import KitFailure
-from .subject import Plugins
+from .subject import Plugins, classes_of
 from .virtual import MAX_MODEL_LEN, Virtual, VirtualExecutor, tokens_alone, virtual_model
 
 BYTES_PER_TOKEN = 16
@@ -95,7 +95,7 @@ class VirtualRun:
             "plugins": {"kit_virtual": {"max_in_flight": max_in_flight}, **plugins},
         }
         config = build_config(sections=sections)
-        registry = make_registry(config, (Virtual, *classes))
+        registry = make_registry(config, (Virtual, *classes_of(plugins, classes)))
         device, spec = Device("cpu", "float32"), virtual_model(num_groups)
         self.engine: Engine = assemble(config, registry, spec, no_reader, device, clock=Clock()).engine
         self.engine.start()
@@ -196,7 +196,7 @@ class VirtualRun:
         if reason not in (("stop", "length", "abort") if may_abort else ("stop", "length")):
             error = asked.finals[child].error if child in asked.finals else ""
             raise KitFailure(f"{where} ended with {reason!r}: {error or 'it should have finished'}")
-        expected = tokens_alone(asked.prompt, asked.params, child, self.num_groups)
+        expected = tokens_alone(tuple(asked.prompt), asked.params, child, self.num_groups)
         if reason == "abort":
             expected = expected[: len(output)]
         if output != expected:

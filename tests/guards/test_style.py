@@ -24,7 +24,8 @@ NAMES_A_PLACE = re.compile(
 def files(folders: tuple[str, ...], *suffixes: str) -> Iterator[Path]:
     for folder in folders:
         for path in sorted((ROOT / folder).rglob("*")):
-            if path.suffix in suffixes and path.is_file() and "__pycache__" not in path.parts:
+            is_made = any(part.startswith((".", "__pycache__")) for part in path.relative_to(ROOT).parts)
+            if path.suffix in suffixes and path.is_file() and not is_made:
                 yield path
 
 

@@ -31,7 +31,7 @@ CONFIG = """
 [engine] max_model_len: AtLeastOne | None = None
 [engine] kv_bytes: AtLeastOne | None = None
 [engine] max_overtaken: AtLeastOne = 256
-[engine] seed: Annotated[int, msgspec.Meta(ge=0)] = 0
+[engine] seed: Annotated[int, msgspec.Meta(ge=0, le=2 ** 63 - 1)] = 0
 [engine] allow_degrade: bool = False
 """
 

@@ -38,7 +38,7 @@ def step(engine: Engine, heard: Heard) -> dict[str, int]:
 
 def steps(engine: Engine, heard: Heard, max_steps: int = 500) -> list[dict[str, int]]:
     """Every step until nothing is left."""
-    ran = []
+    ran: list[dict[str, int]] = []
     while engine.has_work:
         assert len(ran) < max_steps, f"still at work: {list(engine.requests)}"
         ran.append(step(engine, heard))

@@ -302,7 +302,11 @@ def test_without_it_a_long_prompt_is_one_long_gap() -> None:
 
 # -- a real model ---------------------------------------------------------------------------------------------------
 
-PROMPTS = [[5 + index % 400 for index in range(90)], "The switch is a small part of the machine", [9, 8, 7]]
+PROMPTS: list[str | list[int]] = [
+    [5 + index % 400 for index in range(90)],
+    "The switch is a small part of the machine",
+    [9, 8, 7],
+]
 
 
 @pytest.fixture(scope="module")

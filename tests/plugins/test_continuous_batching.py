@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -163,10 +164,10 @@ def test_lower_priority_numbers_run_first() -> None:
 
 
 def test_nobody_waits_for_ever_behind_the_more_important() -> None:
-    options = {"max_num_seqs": 1, "max_overtaken": 3, "plugins": {"continuous_batching": BY_PRIORITY}}
+    options: dict[str, Any] = {"max_num_seqs": 1, "max_overtaken": 3, "plugins": {"continuous_batching": BY_PRIORITY}}
     engine, heard = engine_of(ContinuousBatching, **options), Heard()
     add(engine, "patient", [5] * 4, greedy(1), priority=9)
-    served = []
+    served: list[str] = []
     for number in range(8):
         add(engine, f"urgent {number}", [6] * 4, greedy(1), priority=0)
         served += step(engine, heard)
@@ -188,7 +189,7 @@ def test_who_gives_way_when_kv_runs_out(name: str, first: int, last: int, victim
 
 def preempted(name: str, priorities: dict[str, int]) -> list[str]:
     """Who was preempted at least once, when two requests want more KV than there is; none loses a token by it."""
-    options = {"plugins": {"continuous_batching": {"policy": name}}, "num_blocks": 6, "block_size": 4}
+    options: dict[str, Any] = {"plugins": {"continuous_batching": {"policy": name}}, "num_blocks": 6, "block_size": 4}
     engine, heard = engine_of(ContinuousBatching, PagedKV, **options), Heard()
     for request, priority in priorities.items():
         add(engine, request, [5] * 8, greedy(12), priority=priority)
@@ -257,7 +258,14 @@ def test_fewer_steps_where_outputs_differ_in_length_and_as_many_where_they_are_e
 
 # -- a real model ---------------------------------------------------------------------------------------------------
 
-PROMPTS = ["The switch", "a", "Queues, blocks, drafts and kernels", [7] * 40, "every one of those words", [9, 8, 7]]
+PROMPTS: list[str | list[int]] = [
+    "The switch",
+    "a",
+    "Queues, blocks, drafts and kernels",
+    [7] * 40,
+    "every one of those words",
+    [9, 8, 7],
+]
 
 
 def test_a_request_cannot_tell_who_else_is_in_the_batch(tiny_model: Path) -> None:

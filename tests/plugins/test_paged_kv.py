@@ -217,7 +217,12 @@ def test_a_request_that_can_never_fit_is_refused_with_the_numbers() -> None:
 
 # -- a real model ---------------------------------------------------------------------------------------------------
 
-PROMPTS = [[5 + index % 400 for index in range(50)], "The switch is a small part of the machine", "a", [9, 8, 7]]
+PROMPTS: list[str | list[int]] = [
+    [5 + index % 400 for index in range(50)],
+    "The switch is a small part of the machine",
+    "a",
+    [9, 8, 7],
+]
 PARAMS = SamplingParams(max_tokens=20, temperature=0, ignore_eos=True, logprobs=0)
 
 
@@ -241,7 +246,7 @@ def test_pages_give_what_slots_give_to_the_last_bit(tiny_model: Path, contiguous
         assert outputs(llm) == contiguous
         if block_size < 512:
             # blocks in any order hold the same KV
-            np.random.default_rng(block_size).shuffle(pool_of(llm._engine).free)  # type: ignore[arg-type]
+            np.random.default_rng(block_size).shuffle(pool_of(llm._engine).free)
             assert outputs(llm) == contiguous
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple, cast
 
 import measure
 import numpy as np
-from measure import Report, Target, ratio, spread
+from measure import Plugins, Report, Target, ratio, spread
 from switchgear import LLM, SamplingParams
 from switchgear.core.gateway.results import Chunk
 from token_times import TokenTimes
@@ -30,7 +30,6 @@ NUM_STEPS_BEFORE = 8
 SLACK = 4
 """Tokens that every output has left when the prompt has its own."""
 GAP_TARGET, TTFT_TARGET = 5.0, 1.4
-KV_BYTES = 1 << 29
 
 
 class Stall(NamedTuple):
@@ -52,7 +51,7 @@ def main() -> int:
     args = parser.parse_args()
     measure.require_quiet(args)
 
-    without = {"continuous_batching": {}, "paged_kv": {}}
+    without: Plugins = {"continuous_batching": {}, "paged_kv": {}}
     budget = {"max_num_batched_tokens": args.chunk + args.decodes}
     llms = {
         "whole prompt": open_arm(args, without),
@@ -73,15 +72,15 @@ def main() -> int:
     return Report("Chunked prefill beside decodes", columns, rows, targets, plans).show(args)
 
 
-def open_arm(args: argparse.Namespace, plugins: dict[str, dict[str, int]]) -> LLM:
+def open_arm(args: argparse.Namespace, plugins: Plugins) -> LLM:
     return measure.open_llm(
         args,
         {**plugins, TokenTimes.name: {}},
+        kv_tokens=2 * args.prompt + args.decodes * (DECODE_PROMPT + args.prompt // args.chunk + 64),
         plugin_classes=(TokenTimes,),
         max_num_seqs=args.decodes + 1,
         max_step_tokens=args.prompt + args.decodes,
         max_model_len=args.prompt + 1,
-        kv_bytes=KV_BYTES,
     )
 
 

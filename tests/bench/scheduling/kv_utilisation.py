@@ -43,7 +43,9 @@ def main() -> int:
         rows.append((name, f"{percent:.2f}", f"{predicted:.2f}"))
         differences.append(abs(percent - predicted))
     target = Target("largest difference from the prediction, percentage points", max(differences), at_most=TOLERANCE)
-    note = f"{len(lengths)} requests; {num_dropped} of {len(every)} have more than {MAX_MODEL_LEN} tokens and are left out"
+    note = (
+        f"{len(lengths)} requests; {num_dropped} of {len(every)} have more than {MAX_MODEL_LEN} tokens and are left out"
+    )
     return Report("KV utilisation", ("allocator", "percent", "predicted"), rows, [target], notes=(note,)).show(args)
 
 

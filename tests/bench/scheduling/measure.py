@@ -28,6 +28,8 @@ SECONDS_TO_WAIT = 180
 """For the load average to forget what ran before."""
 
 Measured = TypeVar("Measured")
+Plugins = Mapping[str, Mapping[str, Any]]
+"""By name, with their options."""
 
 
 # -- options --------------------------------------------------------------------------------------------------------
@@ -70,10 +72,21 @@ def require_quiet(args: argparse.Namespace) -> None:
 # -- measuring ------------------------------------------------------------------------------------------------------
 
 
-def open_llm(args: argparse.Namespace, plugins: Mapping[str, Mapping[str, Any]], **engine: Any) -> LLM:
+def open_llm(args: argparse.Namespace, plugins: Plugins, *, kv_tokens: int, **engine: Any) -> LLM:
+    """The model with KV for `kv_tokens` tokens, in whatever blocks; engine: as for `LLM`."""
     from switchgear import LLM
 
-    return LLM(args.model, dtype=args.dtype, plugins=plugins, **engine)
+    return LLM(args.model, dtype=args.dtype, plugins=plugins, kv_bytes=kv_tokens * kv_bytes_per_token(args), **engine)
+
+
+def kv_bytes_per_token(args: argparse.Namespace) -> int:
+    """Of the model, over all its layers."""
+    from switchgear import LLM
+    from switchgear.core.config import build_config
+
+    config = build_config(recipe="all_off", sections={"model": {"name": args.model, "dtype": args.dtype}})
+    plan = LLM.from_config(config, load=False).plan
+    return plan.kv_bytes // (plan.kv_num_blocks * plan.kv_block_size)
 
 
 def random_ids(generator: np.random.Generator, length: int, vocab_size: int) -> list[int]:

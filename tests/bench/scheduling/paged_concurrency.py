@@ -5,7 +5,9 @@ with requests waiting all the time; counted are the sequences of each step. With
 lengths divided by --divide, in KV for 16 sequences of the longest, and output tokens a second are compared.
 
 Prediction (PagedAttention, 2309.06180, and arithmetic on the trace): blocks of 16 tokens are 99.35 % full and slots
-27.9 %, so about 3.5 times the sequences fit; at least 3 are asked, and at least 1.3 times the tokens a second.
+27.9 %, so about 3.5 times the sequences fit; at least 3 are asked. What that buys in tokens a second depends on how
+much of the time goes into prompts, which cost the same on both sides, and on what a wider step costs: a simulator of an
+A100 says 1.5.
 """
 
 from __future__ import annotations
@@ -16,25 +18,24 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import measure
 import numpy as np
 from kv_utilisation import MAX_MODEL_LEN, read_lengths
-from measure import Report, Target, ratio, spread
+from measure import Plugins, Report, Target, ratio, spread
 from no_model import VOCAB_SIZE, engine_without_model
 from switchgear import LLM, SamplingParams
-from switchgear.core.config import build_config
 
 NUM_SLOTS = 16
 MAX_NUM_SEQS = 256
 NUM_WAITING = 32
 """Requests that wait at every step, so that KV is all that limits who runs."""
-PLUGINS: dict[str, dict[str, dict[str, Any]]] = {
+PLUGINS: Mapping[str, Plugins] = {
     "contiguous": {"continuous_batching": {}},
     "paged": {"continuous_batching": {}, "paged_kv": {}},
 }
-SEQUENCES_TARGET, TOKENS_TARGET = 3.0, 1.3
+SEQUENCES_TARGET = 3.0
 
 
 class Served(NamedTuple):
@@ -56,26 +57,26 @@ def main() -> int:
 
     served = {name: serve(plugins, lengths[: args.requests]) for name, plugins in PLUGINS.items()}
     rows: list[tuple[object, ...]] = [
-        (name, f"{arm.num_rows:.1f}", f"{arm.num_steps:,}", arm.num_preempted, "-")
-        for name, arm in served.items()
+        (name, f"{arm.num_rows:.1f}", f"{arm.num_steps:,}", arm.num_preempted, "-") for name, arm in served.items()
     ]
     sequences = served["paged"].num_rows / served["contiguous"].num_rows
-    targets = [Target("sequences at once, paged over contiguous", sequences, at_least=SEQUENCES_TARGET)]
+    target = Target("sequences at once, paged over contiguous", sequences, at_least=SEQUENCES_TARGET)
     plans: dict[str, str] = {}
+    notes: tuple[str, ...] = ()
     if args.model_too:
         measure.require_quiet(args)
         speeds, plans = tokens_per_second(args, lengths[: args.model_requests])
         rows += [(f"{name}, SmolLM2", "-", "-", "-", spread(values)) for name, values in speeds.items()]
         gain = ratio(speeds["paged"], speeds["contiguous"])
-        targets.append(Target("output tokens a second, paged over contiguous", gain, at_least=TOKENS_TARGET))
+        notes = (f"output tokens a second, paged over contiguous: {gain}",)
     columns = ("KV", "sequences a step", "steps", "preempted", "output tokens/s")
-    return Report("Paged against contiguous KV", columns, rows, targets, plans).show(args)
+    return Report("Paged against contiguous KV", columns, rows, [target], plans, notes).show(args)
 
 
 # -- without a model ------------------------------------------------------------------------------------------------
 
 
-def serve(plugins: Mapping[str, Mapping[str, Any]], lengths: list[tuple[int, int]]) -> Served:
+def serve(plugins: Plugins, lengths: list[tuple[int, int]]) -> Served:
     """Steps until no request is left to wait; what follows would show how the last ones end."""
     engine, executor = engine_without_model(
         plugins,
@@ -107,10 +108,14 @@ def tokens_per_second(
     """Output tokens a second of each arm and run, and each arm's plan."""
     shorter = [(-(-prompt // args.divide), -(-output // args.divide)) for prompt, output in lengths]
     max_model_len = MAX_MODEL_LEN // args.divide + 2
-    kv_bytes = NUM_SLOTS * max_model_len * bytes_per_token(args)
     llms = {
         name: measure.open_llm(
-            args, plugins, max_num_seqs=MAX_NUM_SEQS, max_step_tokens=2048, max_model_len=max_model_len, kv_bytes=kv_bytes
+            args,
+            plugins,
+            kv_tokens=NUM_SLOTS * max_model_len,
+            max_num_seqs=MAX_NUM_SEQS,
+            max_step_tokens=2048,
+            max_model_len=max_model_len,
         )
         for name, plugins in PLUGINS.items()
     }
@@ -124,18 +129,13 @@ def tokens_per_second(
     return measure.in_turn(arms, args.runs), {name: llm.plan.hash for name, llm in llms.items()}
 
 
-def bytes_per_token(args: argparse.Namespace) -> int:
-    """Of KV, over all layers."""
-    config = build_config(recipe="all_off", sections={"model": {"name": args.model, "dtype": args.dtype}})
-    plan = LLM.from_config(config, load=False).plan
-    return plan.kv_bytes // (plan.kv_num_blocks * plan.kv_block_size)
-
-
 def timed(llm: LLM, prompts: list[list[int]], outputs: list[int], run: int) -> float:
     params = [SamplingParams(max_tokens=length, temperature=0, ignore_eos=True) for length in outputs]
     start = time.perf_counter()
-    llm.generate(prompts, params)
-    return sum(outputs) / (time.perf_counter() - start)
+    results = llm.generate(prompts, params)
+    seconds = time.perf_counter() - start
+    assert [len(result.token_ids) for result in results] == outputs
+    return sum(outputs) / seconds
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 The engine with the recommended plugins and no model decodes for 256 requests. Timed inside its own steps: `plan` (the
 view, the policy, the modifiers, the checks) and `grow` (the clamp, and KV for each row).
 
-Target: 1 ms. It is small beside the step that it plans: a decode step of an 8B model for 128 requests reads so many bytes
+Target: 1 ms. It is small beside the step that it plans: a decode step of an 8B model for 128 requests reads so much
 that an H200 needs 11.5 ms at least.
 """
 

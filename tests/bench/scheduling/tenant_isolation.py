@@ -1,7 +1,7 @@
 """Whether one tenant can tell from the prefix cache what another one asked.
 
-Two tenants send the same prompt to the engine with the recommended plugins and no model. Counted are the blocks that the
-cache found and the tokens that were left to compute, which is what a tenant could time.
+Two tenants send the same prompt to the engine with the recommended plugins and no model. Counted are the blocks that
+the cache found and the tokens that were left to compute, which is what a tenant could time.
 
 Prediction: with `scope = "tenant"` the second tenant hits nothing and computes as many tokens as the first. That the
 cache does hit is shown by the same tenant asking twice, and by two tenants under `scope = "shared"`.
@@ -38,7 +38,9 @@ def main() -> int:
         Target("blocks that the other tenant hits", num_hits, at_most=0),
         Target("tokens it computes, over those of the first", second / first, 1, 1),
         Target("blocks that the same tenant hits", counted["tenant", ("a", "a")][2], at_least=1),
-        Target('blocks that the other tenant hits under scope = "shared"', counted["shared", ("a", "b")][2], at_least=1),
+        Target(
+            'blocks that the other tenant hits under scope = "shared"', counted["shared", ("a", "b")][2], at_least=1
+        ),
     ]
     columns = ("cache", "tenants", "tokens computed", "by the second", "blocks hit")
     return Report("Tenant isolation of the prefix cache", columns, rows, targets).show(args)
@@ -47,7 +49,9 @@ def main() -> int:
 def asked_in_turn(scope: str, tenants: tuple[str, str]) -> tuple[int, int, int]:
     """The same prompt from each tenant: tokens computed for the first and for the second, blocks found."""
     engine, executor = engine_without_model(
-        {**recommended(), "prefix_cache": {"scope": scope}}, kv_tokens=4 * PROMPT_LENGTH, max_model_len=2 * PROMPT_LENGTH
+        {**recommended(), "prefix_cache": {"scope": scope}},
+        kv_tokens=4 * PROMPT_LENGTH,
+        max_model_len=2 * PROMPT_LENGTH,
     )
     prompt = np.array(measure.random_ids(np.random.default_rng(0), PROMPT_LENGTH, VOCAB_SIZE))
     computed = []

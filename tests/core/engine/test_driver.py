@@ -223,6 +223,23 @@ def test_drafts_end_before_the_last_token() -> None:
     assert next_batch(engine).num_drafts.tolist() == [2]
 
 
+def test_a_row_that_is_computed_again_in_pieces_drafts_with_the_last_one() -> None:
+    """Preempted after its prompt: before all it said is computed again, drafts would stand in the wrong place."""
+    in_twos = modifier(lambda plan, view: replace(plan, num_tokens=np.minimum(plan.num_tokens, 2)))
+    engine = virtual_engine(Continuous, in_twos, Repeating)
+    queue(engine, 4, params=replace(PARAMS, max_tokens=20))
+    for _ in range(6):
+        next_batch(engine)
+    engine.preempt_all()
+    num_drafts = []
+    for _ in range(6):
+        num_known = engine.requests.by_row[0].num_tokens
+        batch = next_batch(engine)
+        num_drafts.append(int(batch.num_drafts[0]))
+        assert not num_drafts[-1] or batch.context_lens[0] == num_known + num_drafts[-1]
+    assert num_drafts[:3] == [0, 0, 0] and num_drafts[-1] == 3
+
+
 # -- nobody waits for ever ------------------------------------------------------------------------------------------
 
 

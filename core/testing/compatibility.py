@@ -1,0 +1,75 @@
+"""Which plugins give together what everything-off gives: `python -m switchgear.core.testing.compatibility`.
+
+Prints `docs/compatibility.md`. Every plugin alone, every pair and all together, each with what it requires, on the
+kit's workload.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from itertools import combinations_with_replacement
+from pathlib import Path
+
+from .equivalence import Oracle, Verdict
+from .subject import SMALL, Options, first_party, with_requirements
+
+COMMAND = "python -m switchgear.core.testing.compatibility"
+
+HEAD = """# Compatibility
+
+Made by `{command} > docs/compatibility.md`; a test keeps it current. More plugins are added by name: `{command} NAME`.
+
+Every plugin alone (the diagonal), every pair and all together, each with what it requires, against everything-off: the
+same requests on two tiny random models in float64, with room for all and in so little KV that blocks run out, on a cold
+engine and again on the same one. The requests have ragged prompts, shared and fully cached prefixes, several outputs,
+seeded and greedy sampling, penalties, log probabilities of prompt and output, stop strings, stop tokens, late arrivals
+and callers that leave. [`core/testing/workload.py`](../core/testing/workload.py) has them all.
+
+- **equal**: the same tokens, texts, finish reasons and log probabilities for every request.
+- **differs**: not the same; the first difference stands below.
+- **refuses**: no engine starts with this set; the reason stands below.
+"""
+
+
+def verdicts(names: Sequence[str], oracle: Oracle) -> dict[tuple[str, ...], Verdict]:
+    """For every plugin, every pair and the whole, what came of it; keys are names in order."""
+    sets = [tuple(sorted({one, other})) for one, other in combinations_with_replacement(sorted(names), 2)]
+    return {chosen: oracle.verdict(set_of(chosen)) for chosen in [*sets, tuple(sorted(names))]}
+
+
+def set_of(names: Sequence[str]) -> Mapping[str, Options]:
+    return with_requirements({name: SMALL.get(name, {}) for name in names})
+
+
+def page(names: Sequence[str], oracle: Oracle) -> str:
+    """The whole page as Markdown."""
+    names = sorted(names)
+    found = verdicts(names, oracle)
+    lines = [HEAD.format(command=COMMAND), "| | " + " | ".join(f"`{name}`" for name in names) + " |"]
+    lines.append("|---" * (len(names) + 1) + "|")
+    for row in names:
+        cells = [found[tuple(sorted({row, column}))].kind for column in names]
+        lines.append(f"| `{row}` | " + " | ".join(cells) + " |")
+    lines += ["", f"All {len(names)} together: **{found[tuple(names)].kind}**."]
+    lines += [f"- {listed(chosen)}: {verdict}" for chosen, verdict in found.items() if verdict.kind != "equal"]
+    lines += ["", "Options, where they are not the defaults: " + "; ".join(map(options_of, sorted(SMALL))) + "."]
+    return "\n".join(lines) + "\n"
+
+
+def listed(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def options_of(name: str) -> str:
+    return f"`{name}` with " + ", ".join(f"`{key} = {value}`" for key, value in SMALL[name].items())
+
+
+def main(names: Sequence[str]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        sys.stdout.write(page([*first_party(), *names], Oracle(Path(directory))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
