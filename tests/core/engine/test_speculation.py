@@ -15,7 +15,7 @@ from switchgear.core.sampling_params import SamplingParams
 from .build import Heard, add, drain, executor_of, step, virtual_engine
 from .drafting import Drafter, NextTokens, drafting
 from .paged import PagedKV
-from .prefix import PrefixCache
+from .prefix import CachedBlocks, PrefixCache
 from .schedulers import Continuous
 from .virtual import VOCAB_SIZE, tokens_alone
 
@@ -125,6 +125,21 @@ def test_rejected_drafts_are_not_cached() -> None:
     heard = drain(engine)
     assert heard.finals["again", 0][0].num_cached == 20 == len(prompt) - 1
     assert heard.output("again") == tokens_alone(prompt, GREEDY)[:1]
+
+
+@pytest.mark.parametrize("place", range(1, 16))
+def test_an_end_among_right_drafts_is_the_end(place: int) -> None:
+    """The drafts after a stop token would stand too, and are neither said nor kept."""
+    prompt, answer = PROMPTS["b"], tokens_alone(PROMPTS["b"], GREEDY)
+    params = replace(GREEDY, stop_token_ids=(answer[place],))
+    engine = virtual_engine(PagedKV, PrefixCache, drafting(oracle(GREEDY)), num_blocks=16, block_size=4)
+    add(engine, "r", prompt, params)
+    heard = drain(engine)
+    expected = answer[: answer.index(answer[place]) + 1]
+    assert (heard.output("r"), heard.reason("r")) == (expected, "stop")
+    allocator = engine.driver.allocator.value
+    assert isinstance(allocator, CachedBlocks)
+    assert len(allocator.cached) == (len(prompt) + len(expected) - 1) // 4
 
 
 def test_several_tokens_a_step_come_with_their_scores() -> None:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from switchgear import LLM, SamplingParams
+from switchgear import LLM
 from switchgear.core.config import PluginConfig
 from switchgear.core.errors import RequestError
 from switchgear.core.hooks import hookimpl
 from switchgear.core.records import (
     TOKEN_EQUAL,
-    Completion,
     Continue,
     IngressAnswer,
     IngressRequest,
@@ -23,74 +21,15 @@ from switchgear.core.records import (
     Reject,
     Respond,
     Rewrite,
-    Wait,
 )
 
-GREEDY = SamplingParams(max_tokens=6, temperature=0.0, ignore_eos=True)
-PROMPT = [5, 6, 7]
-MESSAGES = [{"role": "user", "content": "Hello"}]
-Enter = Callable[[IngressRequest], Any]
-"""The answer of a stage; `Any`, since some of these are none."""
-
-journal: list[tuple[str, str]] = []
-"""(what happened, to which stage), for the test that runs."""
-outcomes: list[Outcome] = []
-requests: list[IngressRequest] = []
-
-
-@pytest.fixture(autouse=True)
-def nothing_happened_yet() -> None:
-    for record in (journal, outcomes, requests):
-        record.clear()
-
-
-def stage(its_name: str, enter: Enter = lambda request: Continue(), its_on_error: str = "reject") -> type:
-    """A plugin with one stage that answers as the test says."""
-
-    class Stage:
-        """Answers as the test says."""
-
-        name = its_name
-        equivalence = TOKEN_EQUAL
-        on_error = its_on_error
-
-        class Config(PluginConfig):
-            pass
-
-        def __init__(self, config: Config) -> None:
-            pass
-
-        @hookimpl
-        def on_ingress(self) -> Stage:
-            return self
-
-        async def enter(self, request: IngressRequest) -> Any:
-            await asyncio.sleep(0)
-            journal.append(("enter", its_name))
-            requests.append(request)
-            return enter(request)
-
-        def leave(self, request: IngressRequest, outcome: Outcome) -> None:
-            journal.append(("leave", its_name))
-            outcomes.append(outcome)
-
-    return Stage
-
-
-def make(tiny_model: Path, *stages: type, **engine: Any) -> LLM:
-    plugins: dict[str, dict[str, Any]] = {str(cls.name): {} for cls in stages}  # type: ignore[attr-defined]
-    limits = {"max_num_seqs": 4, "max_model_len": 64, **engine}
-    return LLM(str(tiny_model), dtype="float32", plugins=plugins, plugin_classes=stages, **limits)
+from .stages import GREEDY, MESSAGES, PROMPT, completion, journal, make, outcomes, requests, stage
 
 
 @pytest.fixture(scope="module")
 def plain(tiny_model: Path) -> Iterator[LLM]:
     with make(tiny_model) as llm:
         yield llm
-
-
-def completion(*texts: str) -> Completion:
-    return Completion(texts, tuple((7, 8) for _ in texts), ("stop",) * len(texts), served_by="cache")
 
 
 # -- in and out -----------------------------------------------------------------------------------------------------
@@ -245,12 +184,14 @@ def test_a_rewritten_prompt_is_what_runs(tiny_model: Path, plain: LLM, prompt: s
     assert [request.prompt for request in requests] == [tuple(PROMPT), prompt]
 
 
-def test_a_rewritten_conversation_gets_no_second_beginning(tiny_model: Path) -> None:
+def test_a_rewritten_conversation_gets_no_second_beginning(model_with_bos: Path) -> None:
     rewrites = stage("rewrites", lambda request: Rewrite(replace(request, prompt=str(request.prompt) + "Sure: ")))
-    with make(tiny_model, rewrites) as llm:
+    with make(model_with_bos, rewrites) as llm:
         [result] = llm.chat(MESSAGES, GREEDY)
         text = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\nSure: "
         assert list(result.prompt_token_ids) == llm.tokenizer.encode(text, add_special=False)
+        [result] = llm.generate("Hello", GREEDY)
+        assert list(result.prompt_token_ids) == llm.tokenizer.encode("HelloSure: ")
 
 
 def test_rewritten_options_are_what_counts(tiny_model: Path) -> None:
@@ -291,115 +232,3 @@ def test_a_request_rewritten_to_nonsense_is_refused_and_leaves(
             llm.generate(PROMPT, GREEDY)
         assert journal == [("enter", "rewrites"), ("leave", "rewrites")]
         assert outcomes[0].kind == "rejected" and problem in outcomes[0].error
-
-
-# -- waiting --------------------------------------------------------------------------------------------------------
-
-
-class Leader:
-    """The first of equal requests computes; the others wait for it, and then get its answer."""
-
-    def __init__(self) -> None:
-        self.leads: str | None = None
-        self.answer: Completion | None = None
-        self.num_waits = 0
-
-    def enter(self, request: IngressRequest) -> IngressAnswer:
-        if self.answer is not None:
-            return Respond(self.answer)
-        if self.leads is None:
-            self.leads = request.id
-            return Continue()
-        self.num_waits += 1
-        return Wait("key", 60.0)
-
-    def leave(self, request: IngressRequest, outcome: Outcome) -> None:
-        if request.id == self.leads:
-            self.answer, self.leads = outcome.completion, None
-
-
-def single_flight(leader: Leader) -> type:
-    cls = stage("single_flight", leader.enter)
-
-    class SingleFlight(cls):  # type: ignore[misc, valid-type]
-        """Lets one of equal requests compute."""
-
-        def leave(self, request: IngressRequest, outcome: Outcome) -> None:
-            leader.leave(request, outcome)
-            super().leave(request, outcome)
-
-    return SingleFlight
-
-
-def test_who_waits_enters_again_when_the_leader_is_done(tiny_model: Path, plain: LLM) -> None:
-    leader = Leader()
-    with make(tiny_model, single_flight(leader)) as llm:
-        results = llm.generate([PROMPT] * 3, GREEDY)
-        num_steps = llm._engine.num_steps
-    assert {result.token_ids for result in results} == {plain.generate(PROMPT, GREEDY)[0].token_ids}
-    assert num_steps == GREEDY.max_tokens and leader.num_waits == 1
-    assert [what for what, _ in journal].count("leave") == 3
-
-
-def test_after_a_leader_that_went_away_the_next_one_leads(tiny_model: Path, plain: LLM) -> None:
-    leader = Leader()
-    with make(tiny_model, single_flight(leader)) as llm:
-        first = llm.stream(PROMPT, GREEDY)
-        next(first)
-        first.close()
-        [result] = llm.generate(PROMPT, GREEDY)
-    assert result.token_ids == plain.generate(PROMPT, GREEDY)[0].token_ids
-    assert [outcome.kind for outcome in outcomes] == ["aborted", "finished"]
-
-
-def test_a_wait_ends_with_its_timeout(tiny_model: Path) -> None:
-    answers = iter([Wait("key", 0.02), Wait("key", 0.02), Continue()])
-    with make(tiny_model, stage("waits", lambda request: next(answers))) as llm:
-        [result] = llm.generate(PROMPT, GREEDY)
-    assert result.finish_reason == "length"
-    assert journal == [("enter", "waits")] * 3 + [("leave", "waits")]
-
-
-# -- faults ---------------------------------------------------------------------------------------------------------
-
-
-def raises(request: IngressRequest) -> IngressAnswer:
-    raise OSError("no connection")
-
-
-def nonsense(request: IngressRequest) -> Any:
-    return "let it in"
-
-
-@pytest.mark.parametrize("enter", [raises, nonsense])
-def test_a_broken_guard_is_a_refusal(tiny_model: Path, enter: Enter) -> None:
-    with make(tiny_model, stage("first"), stage("guard", enter)) as llm:
-        with pytest.raises(RequestError, match=r"^plugin 'guard' failed in enter: raised (OSError|TypeError): "):
-            llm.generate(PROMPT, GREEDY)
-        assert journal == [("enter", "first"), ("enter", "guard"), ("leave", "first")]
-        assert outcomes[0].kind == "rejected" and "'guard' failed" in outcomes[0].error
-
-
-@pytest.mark.parametrize("enter", [raises, nonsense])
-def test_a_broken_cache_is_a_miss(tiny_model: Path, plain: LLM, enter: Enter, caplog: pytest.LogCaptureFixture) -> None:
-    with make(tiny_model, stage("first"), stage("cache", enter, its_on_error="pass"), stage("last")) as llm:
-        [result] = llm.generate(PROMPT, GREEDY)
-    assert result.token_ids == plain.generate(PROMPT, GREEDY)[0].token_ids
-    assert journal == [
-        ("enter", "first"),
-        ("enter", "cache"),
-        ("enter", "last"),
-        ("leave", "last"),
-        ("leave", "first"),
-    ]
-    assert "plugin 'cache' failed in enter" in caplog.text
-
-
-def test_it_works_where_a_loop_runs_already(tiny_model: Path) -> None:
-    """As in a notebook, whose cells run inside an event loop."""
-
-    async def cell() -> str:
-        with make(tiny_model, stage("a")) as llm:
-            return llm.generate(PROMPT, GREEDY)[0].finish_reason
-
-    assert asyncio.run(cell()) == "length"

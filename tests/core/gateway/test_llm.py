@@ -127,6 +127,16 @@ def test_chat_is_the_template_by_hand(llm: LLM) -> None:
     assert result.token_ids == one(llm, list(result.prompt_token_ids), GREEDY).token_ids
 
 
+def test_a_text_gets_a_beginning_and_a_conversation_has_its_own(model_with_bos: Path) -> None:
+    with LLM(str(model_with_bos), dtype="float32", plugins={}, max_model_len=64) as llm:
+        [text] = llm.generate("Hello", GREEDY)
+        [conversation] = llm.chat([{"role": "user", "content": "Hello"}], GREEDY)
+        assert text.prompt_token_ids[0] == 1 and text.prompt_token_ids.count(1) == 1
+        assert conversation.prompt_token_ids[0] == 1 and conversation.prompt_token_ids[1] != 1
+        [tokens] = llm.generate([5, 6], GREEDY)
+        assert tokens.prompt_token_ids == (5, 6)
+
+
 def test_several_conversations_at_once(llm: LLM) -> None:
     conversations = [[{"role": "user", "content": text}] for text in ("Hello", "Good evening")]
     results = llm.chat(conversations, GREEDY)
