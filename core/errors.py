@@ -8,7 +8,7 @@ class SwitchgearError(Exception):
 
     def __init__(self, text: str) -> None:
         # a cause that is quoted may have several lines
-        super().__init__(" ".join(text.splitlines()))
+        super().__init__(" ".join(line.strip() for line in text.splitlines()))
 
 
 class ConfigError(SwitchgearError, ValueError):

@@ -1,7 +1,7 @@
 """Which plugins give together what everything-off gives: `python -m switchgear.core.testing.compatibility`.
 
 Prints `docs/compatibility.md`. Every plugin alone, every pair and all together, each with what it requires, on the
-kit's workload.
+kit's workload: those that come with the engine, and those whose names are given.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COMMAND = "python -m switchgear.core.testing.compatibility"
 
 HEAD = """# Compatibility
 
-Made by `{command} > docs/compatibility.md`; a test keeps it current. More plugins are added by name: `{command} NAME`.
+Made by `{command} > docs/compatibility.md`; a test keeps it current.
 
 Every plugin alone (the diagonal), every pair and all together, each with what it requires, against everything-off: the
 same requests on two tiny random models in float64, with room for all and in so little KV that blocks run out, on a cold
@@ -43,11 +43,14 @@ def set_of(names: Sequence[str]) -> Mapping[str, Options]:
     return with_requirements({name: SMALL.get(name, {}) for name in names})
 
 
-def page(names: Sequence[str], oracle: Oracle) -> str:
-    """The whole page as Markdown."""
-    names = sorted(names)
+def page(others: Sequence[str], oracle: Oracle) -> str:
+    """The whole page as Markdown. others: plugins beside those that come with the engine."""
+    names = sorted([*first_party(), *others])
     found = verdicts(names, oracle)
-    lines = [HEAD.format(command=COMMAND), "| | " + " | ".join(f"`{name}`" for name in names) + " |"]
+    lines = [
+        HEAD.format(command=" ".join([COMMAND, *others])),
+        "| | " + " | ".join(f"`{name}`" for name in names) + " |",
+    ]
     lines.append("|---" * (len(names) + 1) + "|")
     for row in names:
         cells = [found[tuple(sorted({row, column}))].kind for column in names]
@@ -66,9 +69,9 @@ def options_of(name: str) -> str:
     return f"`{name}` with " + ", ".join(f"`{key} = {value}`" for key, value in SMALL[name].items())
 
 
-def main(names: Sequence[str]) -> None:
+def main(others: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        sys.stdout.write(page([*first_party(), *names], Oracle(Path(directory))))
+        sys.stdout.write(page(others, Oracle(Path(directory))))
 
 
 if __name__ == "__main__":

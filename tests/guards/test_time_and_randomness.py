@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-
 from switchgear.core.testing.chance import sources_of_chance
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -3,9 +3,10 @@
 The mix is Orca's (OSDI'22) with a quarter of its lengths: prompts of U(32, 512) / 4 and outputs of U(1, 128) / 4
 tokens, forced. A static batch ends with its longest output, so its slots idle while a continuous one refills them.
 
-Prediction: in decode steps the ratio is that of the longest of eight outputs to the mean one, 1.76. The prompts take the
-same time on both sides and draw it towards 1; at least 1.5 is asked. How much they draw is shown by outputs of one token,
-whose time is taken off for the ratio of the decodes alone. Where all outputs have the same length nothing is won: 1.0.
+Prediction: in decode steps the ratio is that of the longest of eight outputs to the mean one, 1.76. The prompts take
+the same time on both sides and draw it towards 1; at least 1.5 is asked. How much they draw is shown by outputs of one
+token, whose time is taken off for the ratio of the decodes alone. Where all outputs have the same length nothing is
+won: 1.0.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def test_a_request_that_fails_is_told_once_and_is_exit_code_1(
     assert (ended.code, ended.out, ended.err) == (1, "\n", sentence)
     ended = command(*asked, "--json")
     assert (ended.code, ended.json["finish_reason"], ended.err) == (1, "error", sentence)
-    assert ended.json["error"] == "plugin 'raising' failed in revise: raised ValueError: no\n luck"
+    assert ended.json["error"] == "plugin 'raising' failed in revise: raised ValueError: no luck"
     assert command("--debug", *asked).err.startswith("Traceback")
 
 

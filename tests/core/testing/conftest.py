@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from switchgear.core.testing.equivalence import Oracle
 
 

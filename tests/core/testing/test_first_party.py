@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from switchgear.core.testing.checks import Check, checks_of
 from switchgear.core.testing.equivalence import Oracle
 from switchgear.core.testing.failure import NotApplicable

@@ -1,0 +1,292 @@
+"""Plugins with one fault each, for the kit to find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+from switchgear.core.config import PluginConfig
+from switchgear.core.defaults import GatheredAttention, Tile
+from switchgear.core.hooks import hookimpl
+from switchgear.core.interfaces import KVAllocator, KVCodec
+from switchgear.core.records import TOKEN_EQUAL, Batch, Hit, IntArray, KVSpec, LayerSpec, Limits, Plan, Slots, StepView
+from switchgear.plugins.chunked_prefill import ChunkedPrefill
+from switchgear.plugins.continuous_batching import ContinuousBatching
+from switchgear.plugins.paged_kv import BlockPool, PagedKV
+from switchgear.plugins.prefix_cache import CachedPool, PrefixCache
+
+
+class Base:
+    """What a plugin must have."""
+
+    equivalence = TOKEN_EQUAL
+
+    class Config(PluginConfig):
+        pass
+
+    def __init__(self, config: Any) -> None: ...
+
+
+def policy(plan: Callable[[StepView], Any], its_claims: tuple[str, ...] = ()) -> type:
+    class Planted(Base):
+        """Plans what the test says."""
+
+        name = "planted"
+        claims = its_claims
+
+        @hookimpl
+        def schedule_step(self) -> Planted:
+            return self
+
+        def plan(self, view: StepView) -> Any:
+            return plan(view)
+
+    return Planted
+
+
+def modifier(revise: Callable[[Plan, StepView], Plan], its_claims: tuple[str, ...] = ()) -> type:
+    class Planted(Base):
+        """Revises as the test says."""
+
+        name = "planted"
+        claims = its_claims
+
+        @hookimpl
+        def schedule_step(self) -> Planted:
+            return self
+
+        def revise(self, plan: Plan, view: StepView) -> Plan:
+            return revise(plan, view)
+
+    return Planted
+
+
+# -- scheduling -----------------------------------------------------------------------------------------------------
+
+
+def newest_only(view: StepView) -> Plan:
+    """Starves: of those who run only the last two, and always room for who is new."""
+    running, waiting = view.rows[: view.num_running][-2:], view.rows[view.num_running :]
+    order = np.concatenate([running, waiting])
+    pending = dict(zip(view.rows.tolist(), view.num_pending.tolist(), strict=True))
+    return Plan(order, np.array([pending[row] for row in order.tolist()], dtype=np.int64))
+
+
+def writes_into_view(plan: Plan, view: StepView) -> Plan:
+    view.priority[:] = 0
+    return plan
+
+
+def writes_behind_the_lock(plan: Plan, view: StepView) -> Plan:
+    everything = cast(IntArray, view.priority.base)
+    everything.setflags(write=True)
+    view.priority.setflags(write=True)
+    view.priority[:] = 7
+    return plan
+
+
+def writes_into_plan(plan: Plan, view: StepView) -> Plan:
+    plan.num_tokens[:] = 1
+    return plan
+
+
+def day_of_the_week(plan: Plan, view: StepView) -> Plan:
+    """Reads the clock where no reader of sources looks."""
+    is_even = int(__import__("time").time() // 86_400) % 2
+    return replace(plan, order=plan.order[::-1], num_tokens=plan.num_tokens[::-1]) if is_even else plan
+
+
+class GenerousChunks(ChunkedPrefill):
+    """Splits prompts, and forgets that decodes take tokens too."""
+
+    name = "planted"
+    claims = ("keeps_token_budget", "never_stalls_decodes")
+
+    def revise(self, plan: Plan, view: StepView) -> Plan:
+        limit = self.config.max_num_batched_tokens
+        return replace(plan, num_tokens=np.minimum(plan.num_tokens, limit), token_budget=limit)
+
+
+class SlowStart(ContinuousBatching):
+    """Admits in every third step only."""
+
+    name = "planted"
+
+    def plan(self, view: StepView) -> Plan:
+        count = len(view.rows) if view.step % 3 == 0 else max(1, view.num_running)
+        return Plan(view.rows[:count], view.num_pending[:count])
+
+
+# -- KV -------------------------------------------------------------------------------------------------------------
+
+
+def paged(pool: type[BlockPool], its_claims: tuple[str, ...] = ()) -> type:
+    class Planted(PagedKV):
+        """KV in small blocks, with a fault."""
+
+        name = "planted"
+        claims = its_claims
+
+        def kv_block_size(self, limits: Limits) -> int:
+            return 4
+
+        @hookimpl
+        def allocate_kv(self, spec: KVSpec, block_size: int, num_blocks: int) -> BlockPool:
+            return pool(len(spec), block_size, num_blocks)
+
+    return Planted
+
+
+class LeaksEarly(BlockPool):
+    """Loses the block of a row that leaves with its first one."""
+
+    def release(self, row: int) -> None:
+        table = self.tables.get(row)
+        if table is not None and len(table.blocks) == 1:
+            del self.tables[row]
+        else:
+            super().release(row)
+
+
+class SharesAtFork(BlockPool):
+    """Lets a fork write into the block that it shares."""
+
+    def grow(self, row: int, num_tokens: int) -> Slots | None:
+        slots = super().grow(row, num_tokens)
+        return slots and Slots(slots.blocks)
+
+
+class KeepsReserve(BlockPool):
+    """Does not give the last two blocks away."""
+
+    def grow(self, row: int, num_tokens: int) -> Slots | None:
+        table = self.tables.get(row)
+        num_new = -(-num_tokens // self.block_size) - (len(table.blocks) if table else 0)
+        return None if num_new > 0 and len(self.free) - num_new < 2 else super().grow(row, num_tokens)
+
+
+class OneGroup(BlockPool):
+    """Forgets that there may be two KV groups."""
+
+    def _slots(self, *arguments: Any) -> Slots:
+        slots = super()._slots(*arguments)
+        return Slots(slots.blocks[:1], slots.copies)
+
+
+class CountsCommits(BlockPool):
+    """Cannot release what was never committed."""
+
+    def __init__(self, num_groups: int, block_size: int, num_blocks: int) -> None:
+        super().__init__(num_groups, block_size, num_blocks)
+        self.is_committed: dict[int, bool] = {}
+
+    def grow(self, row: int, num_tokens: int) -> Slots | None:
+        slots = super().grow(row, num_tokens)
+        if slots is not None:
+            self.is_committed[row] = False
+        return slots
+
+    def commit(self, row: int, num_tokens: int, keys: tuple[bytes, ...]) -> None:
+        super().commit(row, num_tokens, keys)
+        self.is_committed[row] = True
+
+    def release(self, row: int) -> None:
+        if self.is_committed.pop(row, True):
+            super().release(row)
+
+
+def cached(pool: type[CachedPool]) -> type:
+    class Planted(PrefixCache):
+        """A prefix cache with a fault."""
+
+        name = "planted"
+
+        @hookimpl
+        def allocate_kv(self, spec: KVSpec, block_size: int, inner: KVAllocator) -> CachedPool:
+            self.pool = pool(inner, len(spec), block_size, "tenant")
+            return self.pool
+
+    return Planted
+
+
+class FindsWrongBlocks(CachedPool):
+    """Finds the right number of blocks in the wrong order."""
+
+    def match(self, keys: tuple[bytes, ...]) -> Hit:
+        hit = super().match(keys)
+        return replace(hit, blocks=tuple(blocks[::-1] for blocks in hit.blocks))
+
+
+class EvictsNewest(CachedPool):
+    """Gives up what was used last."""
+
+    def _evict(self) -> None:
+        self.evictable.move_to_end(next(reversed(self.evictable)), last=False)
+        super()._evict()
+
+
+class ForgetsAtOnce(CachedPool):
+    """Gives up every block as soon as nobody holds it."""
+
+    def release(self, row: int) -> None:
+        super().release(row)
+        self.forget()
+
+
+class ChattyWrapper(Base):
+    """Asks the allocator below once for every token."""
+
+    name = "chatty"
+
+    @hookimpl
+    def allocate_kv(self, inner: KVAllocator) -> Chatty:
+        return Chatty(inner)
+
+
+class Chatty:
+    def __init__(self, inner: KVAllocator) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def grow(self, row: int, num_tokens: int) -> Slots | None:
+        for _ in range(num_tokens):
+            self.inner.num_free()
+        return self.inner.grow(row, num_tokens)
+
+
+class AskedForEveryToken(PagedKV):
+    """Is asked by a wrapper once for every token."""
+
+    name = "planted"
+    requires = ("chatty",)
+
+
+# -- the worker -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OffByOne(GatheredAttention):
+    """In a later chunk of a prompt, each query misses the newest token that it may see."""
+
+    def _tile(self, batch: Batch, group: int, rows: IntArray) -> Tile:
+        tile = GatheredAttention._tile(self, batch, group, rows)
+        num_queries = tile.visible.shape[1]
+        if num_queries == 1 or (batch.context_lens[rows] == num_queries).all():
+            return tile
+        visible = tile.visible.clone()
+        visible[:, 1:] = tile.visible[:, :-1]
+        return replace(tile, visible=visible)
+
+
+class PlantedAttention(Base):
+    """Eager attention with a fault."""
+
+    name = "planted"
+
+    @hookimpl
+    def attention_impl(self, layer: LayerSpec, codec: KVCodec) -> OffByOne:
+        return OffByOne(layer, codec)
