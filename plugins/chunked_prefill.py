@@ -24,9 +24,9 @@ class ChunkedPrefill:
 
     name = "chunked_prefill"
     equivalence = TOKEN_EQUAL
-    requires = ()
-    conflicts = ()
-    claims = ("keeps_token_budget", "never_stalls_decodes")
+    requires: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ("keeps_token_budget", "never_stalls_decodes")
     hook_api = (1, 0)
 
     class Config(PluginConfig):

@@ -21,9 +21,9 @@ class ContinuousBatching:
 
     name = "continuous_batching"
     equivalence = TOKEN_EQUAL
-    requires = ()
-    conflicts = ()
-    claims = ("joins_and_leaves_at_once",)
+    requires: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ("joins_and_leaves_at_once",)
     hook_api = (1, 0)
 
     class Config(PluginConfig):

@@ -23,9 +23,9 @@ class PagedKV:
 
     name = "paged_kv"
     equivalence = TOKEN_EQUAL
-    requires = ()
-    conflicts = ()
-    claims = ("wastes_less_than_a_block",)
+    requires: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ("wastes_less_than_a_block",)
     hook_api = (1, 0)
 
     class Config(PluginConfig):

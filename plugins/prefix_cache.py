@@ -23,9 +23,9 @@ class PrefixCache:
 
     name = "prefix_cache"
     equivalence = TOKEN_EQUAL
-    requires = ("paged_kv",)
-    conflicts = ()
-    claims = ("wastes_less_than_a_block", "finds_prefixes_and_evicts_the_oldest")
+    requires: tuple[str, ...] = ("paged_kv",)
+    conflicts: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ("wastes_less_than_a_block", "finds_prefixes_and_evicts_the_oldest")
     hook_api = (1, 0)
 
     class Config(PluginConfig):

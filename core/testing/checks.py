@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ..config import recommended
 from ..errors import SwitchgearError
 from ..records import TOKEN_EQUAL
 from .claims import CLAIMS
@@ -19,6 +18,7 @@ from .kv_histories import finds_prefixes_and_evicts_the_oldest, shares_no_slot, 
 from .leaks import POINTS, ignores_an_abort_after_the_end, leaves_nothing_behind
 from .scheduling import joins_and_leaves_at_once, keeps_token_budget, never_stalls_decodes, starves_nobody
 from .subject import Plugins, Subject, find_class, first_party
+from .virtual_run import company
 
 OF_CLAIM: dict[str, Callable[[Subject], None]] = {
     "joins_and_leaves_at_once": joins_and_leaves_at_once,
@@ -82,7 +82,8 @@ def equivalence_checks(subject: Subject, oracle: Oracle) -> list[Check]:
     for other in first_party():
         if other != subject.name:
             sets[f"with_{other}"] = partial(subject.beside, [other])
-    sets["with_the_recommended"] = partial(subject.beside, list(recommended()))
+    if is_virtual(subject):
+        sets["with_the_recommended"] = partial(company, subject)
     return [
         Check("equivalence", name, partial(is_equivalent, subject, plugins, oracle)) for name, plugins in sets.items()
     ]
@@ -127,4 +128,4 @@ def gives_everybody_their_own_tokens(subject: Subject) -> None:
 
 
 def gives_everybody_their_own_tokens_beside_the_recommended(subject: Subject) -> None:
-    run_machine(Histories, plugins=subject.recommended, classes=subject.classes)
+    run_machine(Histories, plugins=company(subject), classes=subject.classes)

@@ -141,12 +141,12 @@ class Contract:
     def answers_have_types_and_shapes(self) -> None:
         """Every hot method returns what its hook promises, for every kind of request."""
         for observed in self._everything:
-            if observed.errors:
-                raise KitFailure(f"a request failed: {observed.errors[0]}.")
             for call in observed.calls:
                 problem = problem_of_call(call, observed.sizes)
                 if problem:
                     raise KitFailure(f"{call.hook}, method `{call.method}`: {problem}.")
+            if observed.errors:
+                raise KitFailure(f"a request failed: {observed.errors[0]}.")
         self._leaves_whom_it_enters()
 
     def _leaves_whom_it_enters(self) -> None:

@@ -18,10 +18,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from ..errors import RequestError, SwitchgearError
+from ..errors import ConfigError, RequestError, SwitchgearError
 from ..sampling_params import SamplingParams
 from .subject import Plugins
-from .virtual import VOCAB_SIZE
+from .virtual import MAX_MODEL_LEN, VOCAB_SIZE
 from .virtual_run import Observer, VirtualRun
 
 NUM_EXAMPLES = 20
@@ -41,7 +41,7 @@ SETTINGS = settings(
 
 params = st.builds(
     SamplingParams,
-    max_tokens=st.integers(1, 12),
+    max_tokens=st.integers(1, 16),
     temperature=st.sampled_from([0.0, 1.0]),
     seed=st.integers(0, 5),
     presence_penalty=st.sampled_from([0.0, 1.5]),
@@ -51,7 +51,7 @@ params = st.builds(
     n=st.sampled_from([1, 1, 1, 2, 3]),
 )
 single = st.builds(
-    SamplingParams, max_tokens=st.integers(1, 12), seed=st.integers(0, 5), temperature=st.just(1.0), n=st.just(1)
+    SamplingParams, max_tokens=st.integers(1, 16), seed=st.integers(0, 5), temperature=st.just(1.0), n=st.just(1)
 )
 """One output a request, for invariants that count steps by request."""
 
@@ -69,27 +69,34 @@ class Histories(RuleBasedStateMachine):
         return [], []
 
     @initialize(
-        num_tokens=st.integers(64, 160),
+        num_tokens=st.integers(32, 112),
         num_groups=st.sampled_from([1, 1, 2]),
         max_num_seqs=st.integers(1, 6),
         max_step_tokens=st.integers(8, 48),
         max_overtaken=st.integers(1, 6),
     )
     def build(self, **engine: Any) -> None:
-        observers, classes = self.look_on()
+        observers, watched = self.look_on()
         try:
-            self.run_ = VirtualRun(self.plugins, (*classes, *self.classes), observers=observers, **engine)
+            self.run_ = tight_run(self.plugins, (*watched, *self.classes), observers=observers, **engine)
         except SwitchgearError:
             assume(False)
 
-    @rule(length=st.integers(1, 30), start=st.integers(0, 2), priority=st.sampled_from([0, 0, 1]), data=st.data())
-    def arrive(self, length: int, start: int, priority: int, data: st.DataObject) -> None:
-        # prompts begin alike, so that there is something to share
-        prompt = [3 + (start + index) % (VOCAB_SIZE - 3) for index in range(length)]
-        try:
-            self.run_.add(prompt, data.draw(self.requests, label="params"), priority=priority)
-        except RequestError as error:
-            assert "KV blocks" in str(error)
+    @rule(
+        lengths=st.lists(st.integers(1, 30), min_size=1, max_size=5),
+        start=st.integers(0, 2),
+        priority=st.sampled_from([0, 0, 1]),
+        data=st.data(),
+    )
+    def arrive(self, lengths: list[int], start: int, priority: int, data: st.DataObject) -> None:
+        """Some requests with the same options, whose prompts begin alike, so that there is something to share."""
+        params = data.draw(self.requests, label="params")
+        for length in lengths:
+            prompt = [3 + (start + index) % (VOCAB_SIZE - 3) for index in range(length)]
+            try:
+                self.run_.add(prompt, params, priority=priority)
+            except RequestError as error:
+                assert "KV blocks" in str(error)
 
     @rule(count=st.integers(1, 5))
     def steps(self, count: int) -> None:
@@ -114,6 +121,18 @@ class Histories(RuleBasedStateMachine):
             self.run_.check_outputs()
 
 
-def run_machine(machine: type[RuleBasedStateMachine], **attributes: Any) -> None:
-    """Run a machine with these class attributes. Raises what the shortest failing history raised."""
-    run_state_machine_as_test(type(machine.__name__, (machine,), attributes), settings=SETTINGS)
+def tight_run(plugins: Plugins, classes: Sequence[type], *, num_tokens: int, **options: Any) -> VirtualRun:
+    """An engine whose KV pool has `num_tokens` tokens, or one sequence more where blocks are larger than that."""
+    try:
+        return VirtualRun(plugins, classes, num_tokens=num_tokens, **options)
+    except ConfigError:
+        return VirtualRun(plugins, classes, num_tokens=num_tokens + MAX_MODEL_LEN, **options)
+
+
+def run_machine(machine: type[RuleBasedStateMachine], num_times: int = 1, **attributes: Any) -> None:
+    """Run a machine with these class attributes. Raises what the shortest failing history raised.
+
+    num_times: as many histories as usual, for machines whose steps cost little.
+    """
+    many = settings(SETTINGS, max_examples=num_times * SETTINGS.max_examples)
+    run_state_machine_as_test(type(machine.__name__, (machine,), attributes), settings=many)

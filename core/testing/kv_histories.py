@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, multiple, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from ..engine.block_keys import extend_keys, root_key
 from ..interfaces import KVAllocator, PrefixMatcher, SharedBlocks
 from ..records import NO_ROWS, IntArray, Slots
 from .failure import KitFailure
-from .histories import run_machine
+from .histories import run_machine, tight_run
 from .subject import Plugins, Subject
 from .virtual import MAX_MODEL_LEN
-from .virtual_run import VirtualRun
 
+WHICH = st.integers(0, 50)
+"""One of the living rows, counted round."""
 DRAFT = -7
 """Stands in the shadow for a token that was rejected."""
 
@@ -43,11 +43,10 @@ class KVHistories(RuleBasedStateMachine):
 
     plugins: Plugins
     classes: Sequence[type] = ()
-    rows = Bundle("rows")
 
-    @initialize(num_tokens=st.integers(MAX_MODEL_LEN, 160))
+    @initialize(num_tokens=st.integers(24, 120))
     def build(self, num_tokens: int) -> None:
-        engine = VirtualRun(self.plugins, self.classes, num_tokens=num_tokens).engine
+        engine = tight_run(self.plugins, self.classes, num_tokens=num_tokens).engine
         self.allocator: KVAllocator = engine.driver.allocator.value
         self.kv = engine.parts.kv
         self.shadow: IntArray = np.full((self.kv.num_blocks, self.kv.block_size), -1)
@@ -60,16 +59,34 @@ class KVHistories(RuleBasedStateMachine):
 
     # -- what the core does -----------------------------------------------------------------------------------------
 
-    @rule(target=rows, length=st.integers(1, 24), start=st.integers(0, 1), num_drafts=st.integers(0, 3))
-    def admit(self, length: int, start: int, num_drafts: int) -> Any:
-        """A row comes in on what is cached of its prompt, and computes the rest."""
+    @rule(
+        lengths=st.lists(st.integers(1, 24), min_size=1, max_size=5),
+        start=st.integers(0, 4),
+        num_drafts=st.integers(0, 3),
+    )
+    def admit(self, lengths: list[int], start: int, num_drafts: int) -> None:
+        """Rows come in on what is cached of their prompts, and compute the rest."""
+        for length in lengths:
+            self.admit_one(length, start, num_drafts)
+
+    def admit_one(self, length: int, start: int, num_drafts: int = 0) -> bool:
         row = self.new_row([1000 * start + index for index in range(self.prompt_length(length))])
         self.adopt(row)
-        if not self.compute(row, len(row.tokens), num_drafts):
+        has_room = self.compute(row, len(row.tokens), num_drafts)
+        if not has_room:
             self.leave(row)
-            return multiple()
         self.check()
-        return row
+        return has_room
+
+    @rule(length=st.integers(5, 20), starts=st.lists(st.integers(0, 4), min_size=2, max_size=8))
+    def turn_over(self, length: int, starts: list[int]) -> None:
+        """Prompts come one after the other, and who came first makes room."""
+        for start in starts:
+            while not self.admit_one(length, start) and self.living:
+                self.finish([0])
+
+    def some_row(self, which: int) -> Holder | None:
+        return list(self.living.values())[which % len(self.living)] if self.living else None
 
     def prompt_length(self, length: int) -> int:
         """Narrowed by claims that hold for some prompts."""
@@ -100,53 +117,63 @@ class KVHistories(RuleBasedStateMachine):
     def check_hit(self, keys: Sequence[bytes], blocks: Sequence[int]) -> None:
         """Narrowed by claims about what has to be found."""
 
-    @rule(row=rows, num_new=st.integers(1, 6), num_drafts=st.integers(0, 3))
-    def extend(self, row: Holder, num_new: int, num_drafts: int) -> None:
+    @rule(which=WHICH, num_new=st.integers(1, 6), num_drafts=st.integers(0, 3))
+    def extend(self, which: int, num_new: int, num_drafts: int) -> None:
         """A living row computes tokens that it was given or has sampled, and drafts that are rejected."""
+        row = self.some_row(which)
+        if row is not None:
+            self.extend_row(row, num_new, num_drafts)
+
+    def extend_row(self, row: Holder, num_new: int, num_drafts: int = 0) -> None:
         if len(row.tokens) + num_new + num_drafts > MAX_MODEL_LEN:
             return
-        tokens = [1000 * (row.number + 1) + len(row.tokens) + index for index in range(num_new)]
-        row.tokens += tokens
+        row.tokens += [1000 * (row.number + 10) + len(row.tokens) + index for index in range(num_new)]
         if not self.compute(row, len(row.tokens), num_drafts):
             del row.tokens[-num_new:]
         self.check()
 
-    @rule(target=rows, parent=rows, rest=st.integers(0, 2))
-    def fork(self, parent: Holder, rest: int) -> Any:
-        """A row shares what a parent has computed, but for its last tokens."""
-        length = parent.num_committed - rest
-        if not isinstance(self.allocator, SharedBlocks) or length < 1:
-            return multiple()
-        child = self.new_row(parent.tokens[:length])
-        slots = self.allocator.fork(parent.number, child.number, length)
+    @rule(which=WHICH, rest=st.integers(0, 2), num_new=st.integers(1, 3))
+    def fork(self, which: int, rest: int, num_new: int) -> None:
+        """A row shares what a parent has computed, but for its last tokens; then both go their own way."""
+        parent = self.some_row(which)
+        if parent is None or parent.num_committed <= rest or not isinstance(self.allocator, SharedBlocks):
+            return
+        child = self.new_row(parent.tokens[: parent.num_committed - rest])
+        slots = self.allocator.fork(parent.number, child.number, len(child.tokens))
         if slots is None:
             del self.living[child.number]
-            return multiple()
+            return
         self.enter(child, slots)
-        child.num_committed = length
+        child.num_committed = len(child.tokens)
         self.check()
-        return child
+        for row in (child, parent):
+            self.extend_row(row, num_new)
 
-    @rule(row=consumes(rows))
-    def finish(self, row: Holder) -> None:
-        self.leave(row)
-        self.allocator.release(row.number)
-        self.check()
+    @rule(leaving=st.lists(WHICH, min_size=1, max_size=4))
+    def finish(self, leaving: list[int]) -> None:
+        """Rows leave, and leaving twice does nothing."""
+        for which in leaving:
+            row = self.some_row(which)
+            if row is not None:
+                self.leave(row)
+                self.allocator.release(row.number)
+                self.check()
 
     def leave(self, row: Holder) -> None:
         self.allocator.release(row.number)
         del self.living[row.number]
         self.given_back(row.table[::-1])
 
-    @rule(row=rows)
-    def grow_for_nothing(self, row: Holder) -> None:
+    @rule(which=WHICH)
+    def grow_for_nothing(self, which: int) -> None:
         """Room that is there already is given again, and nothing changes."""
+        row = self.some_row(which)
+        if row is None:
+            return
         before = self.books()
         slots = self.allocator.grow(row.number, row.num_committed)
         if slots is None or slots.blocks[0] or self.books() != before:
-            raise KitFailure(
-                f"grow for {row.num_committed} tokens that have room returned {slots} or changed the books."
-            )
+            raise KitFailure(f"grow for {row.num_committed} tokens that have room returned {slots} or changed books.")
 
     # -- what comes of it -------------------------------------------------------------------------------------------
 
@@ -292,12 +319,12 @@ class PrefixHistories(KVHistories):
 
 
 def shares_no_slot(subject: Subject) -> None:
-    run_machine(KVHistories, plugins=subject.alone, classes=subject.classes)
+    run_machine(KVHistories, num_times=2, plugins=subject.alone, classes=subject.classes)
 
 
 def wastes_less_than_a_block(subject: Subject) -> None:
-    run_machine(BlockHistories, plugins=subject.alone, classes=subject.classes)
+    run_machine(BlockHistories, num_times=2, plugins=subject.alone, classes=subject.classes)
 
 
 def finds_prefixes_and_evicts_the_oldest(subject: Subject) -> None:
-    run_machine(PrefixHistories, plugins=subject.alone, classes=subject.classes)
+    run_machine(PrefixHistories, num_times=2, plugins=subject.alone, classes=subject.classes)

@@ -14,7 +14,7 @@ from ..sampling_params import SamplingParams
 from .failure import KitFailure
 from .histories import Histories, run_machine, single
 from .subject import Plugins, Subject
-from .virtual_run import Observer, VirtualRun
+from .virtual_run import Observer, VirtualRun, company
 from .watching import Call, watch
 
 MAX_STANDSTILL = 40
@@ -129,12 +129,12 @@ def joins_and_leaves_at_once(subject: Subject) -> None:
 
 
 def keeps_token_budget(subject: Subject) -> None:
-    for plugins in (subject.alone, subject.recommended):
+    for plugins in (subject.alone, company(subject)):
         run_machine(BudgetHistories, plugins=plugins, classes=subject.classes, plugin=subject)
 
 
 def never_stalls_decodes(subject: Subject) -> None:
-    for plugins in (subject.alone, subject.recommended):
+    for plugins in (subject.alone, company(subject)):
         run_machine(DecodeHistories, plugins=plugins, classes=subject.classes)
 
 
@@ -160,7 +160,7 @@ class Standstill(Observer):
 
 def starves_nobody(subject: Subject) -> None:
     """More requests than can be served keep coming; every one that came early is served all the same."""
-    for plugins in (subject.alone, subject.recommended):
+    for plugins in (subject.alone, company(subject)):
         check_stream(plugins, subject.classes)
 
 
@@ -169,7 +169,8 @@ def check_stream(plugins: Plugins, classes: Sequence[type]) -> None:
     long = SamplingParams(max_tokens=20, seed=0, ignore_eos=True)
     first = [run.add([3 + index % 7 for index in range(length)], long, priority=5) for length in (40, 3, 17)]
     for step in range(NUM_STREAM_STEPS):
-        run.add([5 + (step + index) % 30 for index in range(1 + step % 9)], replace(long, max_tokens=5, seed=step))
+        others = [5 + (step + index) % 30 for index in range(1 + step % 9)]
+        run.add(others, replace(long, max_tokens=3 + step % 4, seed=step))
         run.step()
     for name in first:
         if not run.requests[name].finals:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from ..config import recommended, unknown
+from ..config import unknown
 from ..errors import ConfigError
 from ..registry import PROJECT, available, check_class, distribution_of, import_plugin
 
@@ -55,11 +55,6 @@ class Subject:
         """Other plugins and this one, each behind what it requires; in one order, whichever of them is verified."""
         together = {**{name: SMALL.get(name, {}) for name in others}, **self.alone}
         return with_requirements(dict(sorted(together.items())), self.classes)
-
-    @property
-    def recommended(self) -> dict[str, Options]:
-        """The plugin beside all that the recommended recipe switches on."""
-        return self.beside(recommended())
 
 
 def find_class(name: str, classes: Iterable[type] = ()) -> Any:

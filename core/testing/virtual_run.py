@@ -9,15 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from ..config import build_config
+from ..config import build_config, recommended
 from ..engine.assemble import assemble, make_registry
 from ..engine.emission import Emission
 from ..engine.engine import Engine
+from ..errors import SwitchgearError
 from ..interfaces import TensorReader
 from ..records import Batch, Device
 from ..sampling_params import SamplingParams
 from .failure import KitFailure
-from .subject import Plugins, classes_of
+from .subject import Options, Plugins, Subject, classes_of
 from .virtual import MAX_MODEL_LEN, Virtual, VirtualExecutor, tokens_alone, virtual_model
 
 BYTES_PER_TOKEN = 16
@@ -108,9 +109,15 @@ class VirtualRun:
         self.batches: list[Batch] = []
         """Of the last step."""
         self.num_steps = self.num_idle = 0
+        self.problem = ""
 
     def _on_submit(self, batch: Batch) -> None:
         self.batches.append(batch)
+        limit = self.engine.parts.limits.max_step_tokens
+        if len(batch.rows) > 1 and len(batch.token_ids) > limit:
+            self.problem = f"the step has {len(batch.token_ids)} tokens, max_step_tokens is {limit}"
+        if any(len(np.unique(slots)) < len(slots) for slots in batch.slots):
+            self.problem = "two tokens are written to one slot: a block stands in two tables and was not copied"
         for observer in self.observers:
             observer.on_submit(self, batch)
 
@@ -132,14 +139,16 @@ class VirtualRun:
         for observer in self.observers:
             observer.before_step(self)
         has_work = self.engine.has_work and not self.engine.is_waiting_for_tickets
-        for emission in self.engine.step():
+        emissions = self.engine.step()
+        for emission in emissions:
             self._enter(emission)
         self.num_steps += 1
-        self.num_idle = 0 if self.batches or not has_work else self.num_idle + 1
+        self.num_idle = 0 if self.batches or emissions or not has_work else self.num_idle + 1
         if self.num_idle > MAX_IDLE_STEPS:
             raise KitFailure(f"deadlock: {self.num_idle} steps without a token, although {self._unfinished()} wait.")
+        if self.problem:
+            raise KitFailure(f"step {self.num_steps}: {self.problem}.")
         self.check_books()
-        self._check_budget()
         for observer in self.observers:
             observer.after_step(self)
             if observer.problem:
@@ -160,14 +169,6 @@ class VirtualRun:
         problems = self.engine.audit()
         if problems:
             raise KitFailure(f"after step {self.num_steps} the books do not balance: {'; '.join(problems)}.")
-
-    def _check_budget(self) -> None:
-        limit = self.engine.parts.limits.max_step_tokens
-        for batch in self.batches:
-            if len(batch.rows) > 1 and len(batch.token_ids) > limit:
-                raise KitFailure(
-                    f"step {self.num_steps} has {len(batch.token_ids)} tokens, max_step_tokens is {limit}."
-                )
 
     def drain(self, max_steps: int = 3000) -> None:
         """Step until nothing is left, and see that nothing of it stays behind."""
@@ -201,6 +202,18 @@ class VirtualRun:
             expected = expected[: len(output)]
         if output != expected:
             raise KitFailure(f"{where} got the tokens {output}, alone it gets {expected}: it read KV of another.")
+
+
+def company(subject: Subject) -> dict[str, Options]:
+    """The plugin beside as many of the recommended ones as an engine starts with; another policy gives way to it."""
+    chosen = [subject.name]
+    for name in recommended():
+        try:
+            VirtualRun(subject.beside([*chosen, name]), subject.classes)
+        except SwitchgearError:
+            continue
+        chosen.append(name)
+    return subject.beside(chosen)
 
 
 def no_reader() -> TensorReader:

@@ -98,15 +98,16 @@ def day_of_the_week(plan: Plan, view: StepView) -> Plan:
     return replace(plan, order=plan.order[::-1], num_tokens=plan.num_tokens[::-1]) if is_even else plan
 
 
-class GenerousChunks(ChunkedPrefill):
-    """Splits prompts, and forgets that decodes take tokens too."""
+class PrefillsFirst(ChunkedPrefill):
+    """Splits prompts, and serves the longest first."""
 
     name = "planted"
-    claims = ("keeps_token_budget", "never_stalls_decodes")
 
     def revise(self, plan: Plan, view: StepView) -> Plan:
-        limit = self.config.max_num_batched_tokens
-        return replace(plan, num_tokens=np.minimum(plan.num_tokens, limit), token_budget=limit)
+        plan = super().revise(plan, view)
+        order = np.argsort(-plan.num_tokens, kind="stable")
+        budget = max(1, (plan.token_budget or 0) // 2)
+        return replace(plan, order=plan.order[order], num_tokens=plan.num_tokens[order], token_budget=budget)
 
 
 class SlowStart(ContinuousBatching):
@@ -150,8 +151,8 @@ class LeaksEarly(BlockPool):
             super().release(row)
 
 
-class SharesAtFork(BlockPool):
-    """Lets a fork write into the block that it shares."""
+class ForgetsCopies(BlockPool):
+    """Copies on write, and tells nobody."""
 
     def grow(self, row: int, num_tokens: int) -> Slots | None:
         slots = super().grow(row, num_tokens)
@@ -212,11 +213,14 @@ def cached(pool: type[CachedPool]) -> type:
 
 
 class FindsWrongBlocks(CachedPool):
-    """Finds the right number of blocks in the wrong order."""
+    """Finds the right number of blocks; the last is another's where there is another."""
 
     def match(self, keys: tuple[bytes, ...]) -> Hit:
         hit = super().match(keys)
-        return replace(hit, blocks=tuple(blocks[::-1] for blocks in hit.blocks))
+        others = [block for block in self.key_of if block not in hit.blocks[0]]
+        if not hit.num_tokens or not others:
+            return hit
+        return replace(hit, blocks=((*hit.blocks[0][:-1], others[0]),) * len(hit.blocks))
 
 
 class EvictsNewest(CachedPool):
