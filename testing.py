@@ -6,5 +6,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .core.testing import *  # noqa: F403  # what `__all__` names there
+    from .core.testing import __all__ as __all__
 else:
     from .core.testing import __all__, __getattr__  # noqa: F401  # each name is imported when first used

@@ -146,6 +146,8 @@ class Engine:
             return no_draft(len(chosen))
         tokens = tuple(wish.sequence.tokens.view for wish in chosen)
         rows = np.array([wish.sequence.row for wish in chosen], dtype=np.int64)
+        for given in (rows, wanted):
+            given.setflags(write=False)
         proposer = self.parts.proposer
         draft = proposer.value.propose(DraftView(self.num_steps, self.parts.seed, rows, tokens), wanted)
         try:

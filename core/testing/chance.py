@@ -1,8 +1,14 @@
-"""Clocks and dice in a module's source: a plugin takes time and randomness from the view, nowhere else."""
+"""Clocks and dice: a plugin takes time and randomness from the view, nowhere else.
+
+Found in a module's source, or by running it on another day.
+"""
 
 from __future__ import annotations
 
 import ast
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 MODULES = {"random", "secrets", "time", "uuid"}
 CALLS = {"datetime.now", "datetime.today", "datetime.utcnow", "date.today", "os.urandom", "os.getrandom"}
@@ -37,3 +43,25 @@ def is_chance(function: str) -> bool:
         or owner in ("np.random", "numpy.random")
         or name in IN_PLACE
     )
+
+
+@contextmanager
+def another_day() -> Iterator[None]:
+    """Every clock of the `time` module is a day later, and the global generators are in another state."""
+    import random
+
+    import numpy as np
+
+    clocks = {name: getattr(time, name) for name in ("time", "monotonic", "perf_counter")}
+    states = random.getstate(), np.random.get_state()
+    for name, clock in clocks.items():
+        setattr(time, name, lambda clock=clock: clock() + 86_400)
+    random.seed(86_400)
+    np.random.seed(86_400)
+    try:
+        yield
+    finally:
+        for name, clock in clocks.items():
+            setattr(time, name, clock)
+        random.setstate(states[0])
+        np.random.set_state(states[1])

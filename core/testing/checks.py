@@ -14,7 +14,8 @@ from .equivalence import Oracle
 from .failure import KitFailure, NotApplicable
 from .faults import fails_only_the_step_of_a_fault
 from .histories import Histories, run_machine
-from .kv_histories import finds_prefixes_and_evicts_the_oldest, shares_no_slot, wastes_less_than_a_block
+from .kv_claims import finds_prefixes_and_evicts_the_oldest, wastes_less_than_a_block
+from .kv_histories import shares_no_slot
 from .leaks import POINTS, ignores_an_abort_after_the_end, leaves_nothing_behind
 from .scheduling import joins_and_leaves_at_once, keeps_token_budget, never_stalls_decodes, starves_nobody
 from .subject import Plugins, Subject, find_class, first_party

@@ -9,7 +9,6 @@ from ..records import Batch
 from .failure import KitFailure
 from .scenario import play
 from .subject import Subject
-from .virtual import tokens_alone
 from .virtual_run import Observer, VirtualRun
 from .watching import Call, watch
 
@@ -84,7 +83,4 @@ def check_fault(subject: Subject, place: tuple[str, str], at_call: int) -> None:
                 if subject.name not in final.error:
                     raise KitFailure(f"{where}, the error does not name the plugin: {final.error}.")
             else:
-                expected = tokens_alone(tuple(asked.prompt), asked.params, child)
-                output = tuple(asked.tokens[child])
-                if output != (expected[: len(output)] if final.finish_reason == "abort" else expected):
-                    raise KitFailure(f"{where}, {name} gets other tokens afterwards.")
+                run.check_tokens(f"{where}, {name} goes on and", asked, child)

@@ -6,12 +6,13 @@ outputs, every way to sample and to stop, late arrivals, callers that go away. T
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..gateway.live import LiveRequest
 from ..gateway.llm import LLM
-from ..gateway.results import Choice, Chunk, Result
+from ..gateway.results import Chunk, Result
 from ..sampling_params import SamplingParams
 
 
@@ -23,7 +24,7 @@ class Ask:
     prompt: str | tuple[int, ...]
     params: SamplingParams
     arrival: int = 0
-    """The round before which it comes; in a round, each open request gets one piece of its output."""
+    """The step before which it comes."""
     abort_after: int | None = None
     """The caller goes away after that many tokens of the first output."""
 
@@ -44,7 +45,6 @@ class Answer:
         self.texts[chunk.index] += chunk.text
         if chunk.index == 0:
             self.token_ids += chunk.token_ids
-        self.result = chunk.result or self.result
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,34 +62,36 @@ class Case:
 
 
 def run_workload(llm: LLM, asks: Sequence[Ask]) -> list[Answer]:
-    """Stream all requests at once and take turns reading them; answers stand in the order of the requests."""
+    """Serve all requests at once, each to a caller of its own; answers stand in the order of the requests.
+
+    Step by step through the gateway's own parts: `generate` has no callers that leave, and streams start one by one.
+    """
     answers = [Answer(ask, texts=[""] * ask.params.n) for ask in asks]
     still_to_come = sorted(answers, key=lambda answer: answer.ask.arrival)
-    streams: list[tuple[Answer, Generator[Chunk]]] = []
-    num_rounds = 0
-    while still_to_come or streams:
-        while still_to_come and still_to_come[0].ask.arrival <= num_rounds:
+    inside: list[tuple[Answer, LiveRequest]] = []
+    num_steps = 0
+    while still_to_come or inside:
+        while still_to_come and still_to_come[0].ask.arrival <= num_steps:
             answer = still_to_come.pop(0)
-            streams.append((answer, llm.stream(answer.ask.prompt, answer.ask.params)))
-        streams = [(answer, stream) for answer, stream in streams if goes_on(answer, stream)]
-        num_rounds += 1
+            prompt = answer.ask.prompt
+            inside.append((answer, llm._submit(llm._encode(prompt), prompt, (), answer.ask.params)))
+        llm._pump()
+        inside = [(answer, live) for answer, live in inside if stays(answer, live, llm)]
+        num_steps += 1
     return answers
 
 
-def goes_on(answer: Answer, stream: Generator[Chunk]) -> bool:
-    """Read one piece; False when the output is over or its reader leaves."""
-    chunk = next(stream, None)
-    if chunk is None:
-        return False
-    answer.take(chunk)
-    if answer.ask.abort_after is None or len(answer.token_ids) < answer.ask.abort_after:
+def stays(answer: Answer, live: LiveRequest, llm: LLM) -> bool:
+    """Hand over what there is; False when the output is over or its caller leaves."""
+    while live.chunks:
+        answer.take(live.chunks.popleft())
+    limit = answer.ask.abort_after
+    if live.is_done:
+        answer.result = live.result()
+    elif limit is None or len(answer.token_ids) < limit:
         return True
-    stream.close()
+    llm._leave(live)
     return False
-
-
-def choices_of(answer: Answer) -> Sequence[Choice]:
-    return answer.result.choices if answer.result is not None else ()
 
 
 # -- the standard workload ------------------------------------------------------------------------------------------
@@ -148,15 +150,15 @@ CASES = (
     Case(
         "roomy",
         model={},
-        engine={"max_num_seqs": 8, "max_step_tokens": 128, "max_model_len": 96},
+        engine={"max_num_seqs": 8, "max_step_tokens": 56, "max_model_len": 96},
         num_kv_tokens=8 * 96,
         asks=ASKS,
     ),
     Case(
         "tight",
         model={"num_key_value_heads": 1, "tie_word_embeddings": True, "num_hidden_layers": 3},
-        engine={"max_num_seqs": 6, "max_step_tokens": 64, "max_model_len": 96},
-        num_kv_tokens=2 * 96,
+        engine={"max_num_seqs": 8, "max_step_tokens": 256, "max_model_len": 72},
+        num_kv_tokens=2 * 72,
         asks=ASKS,
     ),
 )
