@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .config import Config
 from .hooks import hookimpl
 from .interfaces import KVCodec, TensorReader, Worker, WorkerFactory
 from .records import (
@@ -29,6 +30,7 @@ from .records import (
     StepOutput,
     StepView,
 )
+from .registry import Registry
 
 if TYPE_CHECKING:
     import torch
@@ -286,3 +288,8 @@ DEFAULTS: tuple[type, ...] = (
     NoCodec,
     EagerAttention,
 )
+
+
+def make_registry(config: Config, classes: tuple[type, ...] = ()) -> Registry:
+    """The plugins of a config over the defaults, newly built: processes and engines share no instance."""
+    return Registry(config.plugins, [default() for default in DEFAULTS], classes)

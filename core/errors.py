@@ -26,6 +26,8 @@ class PluginFault(PluginError):
         text = cause if isinstance(cause, str) else f"raised {type(cause).__name__}: {cause}"
         super().__init__(f"plugin {plugin!r} failed in {method}: {text}")
         self.plugin = plugin
+        self.method = method
+        self.problem = text
 
 
 class ModelError(SwitchgearError):

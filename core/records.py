@@ -23,6 +23,11 @@ FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
 NO_ROWS: IntArray = np.empty(0, dtype=np.int64)
+NO_RANGES: IntArray = np.empty((0, 2), dtype=np.int64)
+
+
+Pooling = Literal["", "mean", "last"]
+"""What a request wants instead of text: the mean hidden state of its prompt, or that of its last token."""
 
 
 # -- what a plugin promises about the output ------------------------------------------------------------------------
@@ -359,6 +364,8 @@ class Batch:
     """The next token for each entry of `scored`."""
     num_top: int = 0
     """How many alternatives `scored` positions report."""
+    pooled: IntArray = field(default_factory=lambda: NO_RANGES)
+    """`[P, 2]` ranges of `[T]` whose hidden states are summed: what embeddings are made of."""
 
     @property
     def query_lens(self) -> IntArray:
@@ -387,6 +394,8 @@ class StepOutput:
     """`[len(batch.outputs), V]` float32 (float64 if the model is)."""
     scores: TokenScores | None = None
     """For `batch.scored`, reduced chunk by chunk: the whole `[T, V]` never exists."""
+    pooled: torch.Tensor | None = None
+    """`[P, E]` float32 (float64 if the model is) for `batch.pooled`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,6 +433,9 @@ class LinearSpec:
     shard: tuple[int, int] = (0, 1)
     """(rank, size) of tensor parallelism."""
     num_experts: int = 0
+    """For one expert of a layer: how many there are. Its gate and up are one spec, its down another."""
+    stacked: tuple[str, int] | None = None
+    """(tensor `[experts, rows, in_features]`, index) that some checkpoints hold instead of the parts."""
     tied_to: str | None = None
     """Path of the linear whose weight this one shares: the head of a tied model."""
 

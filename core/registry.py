@@ -260,6 +260,11 @@ class Registry:
         answers = [(plugin, self._ask(hook, plugin, arguments)) for plugin in self._implementations(hook)]
         return [self._bind(hook, plugin, answer) for plugin, answer in answers if answer is not None]
 
+    def leave(self, hook: str) -> list[Bound[Any]]:
+        """No answers, since another process of the same plan asks for them; who implements the hook has its place."""
+        self.bindings.update((hook, self.owner(plugin)) for plugin in self._implementations(hook))
+        return []
+
     def first(self, hook: str, **arguments: Any) -> Bound[Any] | None:
         """The first answer in config order that is no refusal; refusals are kept for the error and the plan."""
         for plugin in self._implementations(hook):

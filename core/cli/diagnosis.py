@@ -91,7 +91,7 @@ def find_base_packages() -> Finding:
 
 
 def find_processor() -> Iterator[Finding]:
-    from ..engine.assemble import choose_dtype, cpu_features
+    from ..engine.device import choose_dtype, cpu_features
 
     features = cpu_features()
     lacking = [f"no {unit}: {cost}" for unit, cost in VECTOR_UNITS.items() if unit not in features]
@@ -102,7 +102,8 @@ def find_processor() -> Iterator[Finding]:
 
 
 def find_memory() -> Iterator[Finding]:
-    from ..engine.assemble import KV_SHARE, total_memory
+    from ..engine.assemble import KV_SHARE
+    from ..engine.device import total_memory
 
     total = total_memory()
     yield Finding("memory", "ok", megabytes(total))

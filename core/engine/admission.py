@@ -7,7 +7,7 @@ from collections.abc import Sequence as Rows
 import numpy as np
 
 from ..errors import RequestError
-from ..records import IntArray, KVView, Limits
+from ..records import IntArray, KVView, Limits, Pooling
 from ..sampling_params import SamplingParams
 from .block_keys import root_key
 from .driver import empty_tables
@@ -58,6 +58,7 @@ def new_sequences(
     tenant: str,
     model: str,
     priority: int,
+    pooling: Pooling = "",
 ) -> list[Sequence]:
     """One sequence for each row; children share the seed and differ in their index."""
     prompt = prompt.astype(np.int64)
@@ -74,6 +75,7 @@ def new_sequences(
             timing=Timing(arrival=now),
             tenant=tenant,
             priority=priority,
+            pooling=pooling,
             tables=empty_tables(num_groups),
             root_key=root,
             stops=stop_ids(params, eos_ids),

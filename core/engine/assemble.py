@@ -6,18 +6,20 @@ does that, so that a plan can be made and checked first.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..config import Config, EngineConfig
-from ..defaults import DEFAULTS
+from ..defaults import make_registry as make_registry
 from ..errors import ConfigError
 from ..interfaces import KVAllocator, TensorReader
 from ..model.spec import ModelSpec
 from ..records import Device, KVSpec, KVView, Limits
 from ..registry import Bound, Registry
+from .device import choose_dtype as choose_dtype
+from .device import device_of as device_of
+from .device import total_memory
 from .engine import Engine
 from .parts import Parts
 
@@ -36,11 +38,6 @@ class Assembled:
     kv: KVView
     kv_spec: KVSpec
     device: Device
-
-
-def make_registry(config: Config, classes: tuple[type, ...] = ()) -> Registry:
-    """The plugins of a config over the defaults, newly built: processes and engines share no instance."""
-    return Registry(config.plugins, [default() for default in DEFAULTS], classes)
 
 
 def assemble(
@@ -125,33 +122,3 @@ def count_blocks(config: EngineConfig, limits: Limits, spec: KVSpec, block_size:
             "raise [engine] kv_bytes or lower max_model_len"
         )
     return num_blocks
-
-
-def total_memory() -> int:
-    """Bytes of memory of this machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def device_of(dtype: str) -> Device:
-    """The device that this process computes on, with the features that kernels ask for."""
-    return Device("cpu", dtype, cpu_features())
-
-
-def cpu_features() -> tuple[str, ...]:
-    """Vector and matrix units by the names the kernel gives them; empty where it gives none."""
-    interesting = ("avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16", "amx_int8")
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            flags = next((set(line.split()) for line in lines if line.startswith("flags")), set())
-    except OSError:
-        return ()
-    return tuple(feature for feature in interesting if feature in flags)
-
-
-def choose_dtype(asked: str) -> tuple[str, str]:
-    """(dtype, why) for `auto` or a name."""
-    if asked != "auto":
-        return asked, "asked for"
-    if {"amx_bf16", "avx512_bf16"} & set(cpu_features()):
-        return "bfloat16", "this processor multiplies bfloat16"
-    return "float32", "this processor does not multiply bfloat16"

@@ -6,7 +6,7 @@ from collections.abc import Sequence as Rows
 
 import numpy as np
 
-from ..records import NO_ROWS, Batch, BlockCopy, Draft, IntArray
+from ..records import NO_RANGES, NO_ROWS, Batch, BlockCopy, Draft, IntArray
 from .driver import Chosen
 from .sequence import Sequence
 
@@ -41,6 +41,7 @@ def make_batch(
         scored=scored,
         targets=targets,
         num_top=max((wish.sequence.params.prompt_logprobs or 0 for wish in chosen), default=0),
+        pooled=pooled_ranges(chosen, query_start),
     )
 
 
@@ -62,11 +63,11 @@ def stack_tables(sequences: Rows[Sequence], group: int) -> IntArray:
 
 
 def output_positions(chosen: Rows[Chosen], query_start: IntArray, num_known: IntArray) -> IntArray:
-    """Where logits are wanted: at the last known token of a row that has no more to compute, and at its drafts."""
+    """Where logits are wanted: at the last known token of a row that samples, and at its drafts."""
     ranges = [
         np.arange(query_start[index] + num_known[index] - 1, query_start[index + 1])
         for index, wish in enumerate(chosen)
-        if wish.is_last_chunk
+        if wish.samples
     ]
     return np.concatenate(ranges) if ranges else NO_ROWS
 
@@ -85,7 +86,29 @@ def scored_positions(chosen: Rows[Chosen], query_start: IntArray) -> tuple[IntAr
 def scored_range(wish: Chosen) -> tuple[int, int]:
     """The row's positions, first and end, whose next prompt token is scored in this step."""
     sequence = wish.sequence
-    if not sequence.wants_all_logits:
+    if not sequence.is_scored:
         return 0, 0
     end = min(sequence.num_computed + wish.num_tokens, sequence.num_prompt - 1)
     return max(sequence.num_computed, sequence.num_scored), end
+
+
+def pooled_ranges(chosen: Rows[Chosen], query_start: IntArray) -> IntArray:
+    """`[P, 2]` the ranges of the step's tokens whose hidden states are wanted, for the rows that have one."""
+    ranges = []
+    for index, wish in enumerate(chosen):
+        first, end = pooled_range(wish)
+        if end > first:
+            offset = query_start[index] - wish.sequence.num_computed
+            ranges.append((first + offset, end + offset))
+    return np.array(ranges, dtype=np.int64) if ranges else NO_RANGES
+
+
+def pooled_range(wish: Chosen) -> tuple[int, int]:
+    """The row's positions, first and end, whose hidden states go into its vector; each once, also after preemption."""
+    sequence = wish.sequence
+    end = sequence.num_computed + wish.num_tokens
+    if sequence.pooling == "mean":
+        return max(sequence.num_computed, sequence.num_pooled), end
+    if sequence.pooling == "last" and wish.is_last_chunk:
+        return end - 1, end
+    return 0, 0

@@ -30,8 +30,13 @@ class Chosen:
 
     @property
     def is_last_chunk(self) -> bool:
-        """After this step every known token is computed, so the row samples."""
+        """After this step every known token is computed."""
         return self.sequence.num_computed + self.num_tokens == self.sequence.num_tokens
+
+    @property
+    def samples(self) -> bool:
+        """The row's next token follows from this step."""
+        return self.is_last_chunk and not self.sequence.pooling
 
 
 class Driver:
@@ -230,7 +235,7 @@ class Driver:
     def _adopt_prefix(self, wish: Chosen) -> None:
         """Start a waiting row on the cached blocks of its prefix; the last token is always computed."""
         sequence = wish.sequence
-        if self.matcher is None or sequence.wants_all_logits:
+        if self.matcher is None or sequence.needs_whole_prompt:
             return
         extend_keys(sequence.root_key, sequence.keys, sequence.tokens.view, self.kv.block_size)
         usable = (sequence.num_tokens - 1) // self.kv.block_size

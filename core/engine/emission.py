@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from ..records import TokenScores
 from .sequence import Sequence, Timing
 
@@ -12,6 +15,7 @@ if TYPE_CHECKING:
     from .outcome import Outcome
 
 FinishReason = Literal["stop", "length", "abort", "error"]
+Vector = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,8 @@ class Emission:
     error: str = ""
     timing: Timing | None = None
     """With the finish reason."""
+    pooled: Vector | None = None
+    """`[E]` float32, the pooled prompt of a request that asked for that, with its finish reason."""
     num_cached: int = 0
     """Prompt tokens that were not computed again."""
     num_preemptions: int = 0
@@ -50,6 +56,13 @@ def emission_of(
         stop_token=result.stop_token if result else None,
         error=error,
         timing=replace(sequence.timing) if reason else None,
+        pooled=vector_of(sequence) if reason == "stop" and sequence.pooling else None,
         num_cached=sequence.num_cached,
         num_preemptions=sequence.num_preemptions,
     )
+
+
+def vector_of(sequence: Sequence) -> Vector:
+    """The mean of the hidden states that were summed."""
+    assert sequence.pooled is not None, "the prompt is computed"
+    return (sequence.pooled / sequence.num_pooled).astype(np.float32)

@@ -22,6 +22,7 @@ from ..records import (
     Event,
     IntArray,
     Plan,
+    Pooling,
     StepOutput,
     StepView,
 )
@@ -60,6 +61,12 @@ class Engine:
         self.num_steps = 0
         self.num_stalled = 0
         self.num_restarts = 0
+        self.step_rows = 0
+        self.step_tokens = 0
+        self.step_seconds = 0.0
+        """Sums over the steps, from which rates are made."""
+        self.num_free_blocks = parts.kv.num_blocks
+        """KV blocks that were free after the last step."""
         self._row_numbers = itertools.count()
         self._reset()
 
@@ -157,7 +164,7 @@ class Engine:
 
     def execute(self, chosen: list[Chosen], copies: list[BlockCopy], draft: Draft) -> None:
         """Hand the step to the executor."""
-        sampling = np.flatnonzero([wish.is_last_chunk for wish in chosen])
+        sampling = np.flatnonzero([wish.samples for wish in chosen])
         batch = make_batch(self.num_steps, chosen, copies, draft, self.parts.kv.block_size, self.parts.num_groups)
         started = self.parts.clock()
         ticket = self.executor.submit(batch)
@@ -165,6 +172,8 @@ class Engine:
             wish.sequence.num_in_flight = wish.num_tokens + num_drafts
         self.in_flight.append(Submitted(ticket, chosen, sampling, draft, started))
         self.num_steps += 1
+        self.step_rows += len(chosen)
+        self.step_tokens += len(batch.token_ids)
 
     def collect(self) -> tuple[Submitted, StepOutput]:
         """The oldest step in flight, as soon as it is done."""
@@ -179,9 +188,7 @@ class Engine:
         rows = np.array([step.chosen[index].sequence.row for index in step.sampling], dtype=np.int64)
         entries = Entries.of(rows, draft_of(step.draft, step.sampling))
         verified = verify(self.sampler, output.logits, entries, self._allowed(entries))
-        return outcomes(
-            step.chosen, step.sampling, entries.starts, verified, output.scores, self.parts.limits.max_model_len
-        )
+        return outcomes(step.chosen, step.sampling, entries.starts, verified, output, self.parts.limits.max_model_len)
 
     def commit(self, results: list[Outcome]) -> None:
         """What was computed and accepted becomes the row's own, and may be found by others."""
@@ -191,6 +198,9 @@ class Engine:
             sequence.num_computed += result.num_computed
             if result.prompt_scores is not None:
                 sequence.num_scored += len(result.prompt_scores.ranks)
+            if result.hidden is not None:
+                sequence.pooled = result.hidden if sequence.pooled is None else sequence.pooled + result.hidden
+                sequence.num_pooled += result.num_pooled
             self.driver.commit(sequence)
             self._wake_siblings(sequence)
             for stage in self.parts.logits_stages:
@@ -213,10 +223,12 @@ class Engine:
                 self.emissions.append(emission_of(sequence, result))
         self._tell_proposer(step, results)
         seconds = now - step.started
+        self.step_seconds += seconds
         self.events.append(Event("step", now, values={"rows": len(results), "seconds": seconds}))
 
     def publish(self) -> None:
         """Feed the step's events to whoever observes."""
+        self.num_free_blocks = self.driver.allocator.value.num_free()
         events, self.events = tuple(self.events), []
         for sink in self.parts.sinks:
             sink.value.on_events(events)
@@ -231,11 +243,13 @@ class Engine:
         *,
         tenant: str = "",
         priority: int = 0,
+        pooling: Pooling = "",
         hold: str | None = None,
     ) -> None:
         """Queue a request of `params.n` sequences; `hold` keeps it from running until that ticket completes.
 
-        prompt: `[P]` token ids. Raises RequestError, with the numbers, for what can never run.
+        prompt: `[P]` token ids; pooling: make one vector of them instead of going on with them. Raises RequestError,
+        with the numbers, for what can never run.
         """
         self.check(prompt, params)
         if request in self.requests.by_request:
@@ -252,6 +266,7 @@ class Engine:
             tenant=tenant if self.driver.separates_tenants else "",
             model=self.parts.model,
             priority=priority,
+            pooling=pooling,
         )
         for sequence in sequences:
             ticket = fork_ticket(sequences[0].row) if sequence.child and self.driver.can_fork else None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..records import NO_ROWS, Draft, IntArray, TokenScores
-from .batching import scored_range
+from ..records import NO_ROWS, Draft, FloatArray, IntArray, StepOutput, TokenScores
+from .batching import pooled_range, scored_range
 from .driver import Chosen
 from .emission import FinishReason
 from .sequence import Sequence
@@ -29,6 +30,10 @@ class Outcome:
     reason: FinishReason | None = None
     stop_token: int | None = None
     error: str = ""
+    hidden: FloatArray | None = None
+    """`[E]` what the step adds to the vector that the sequence is for."""
+    num_pooled: int = 0
+    """Prompt tokens in it."""
 
 
 def outcomes(
@@ -36,14 +41,15 @@ def outcomes(
     sampling: IntArray,
     starts: IntArray,
     verified: Verified,
-    scores: TokenScores | None,
+    output: StepOutput,
     max_model_len: int,
 ) -> list[Outcome]:
     """One outcome for each of `chosen`.
 
-    sampling: which of them sampled; starts: the first entry of each of those; scores: the step's prompt scores.
+    sampling: which of them sampled; starts: the first entry of each of those; output: what the step came back with.
     """
     place = {int(index): entry for entry, index in enumerate(sampling)}
+    scores, pools = output.scores, iter(() if output.pooled is None else output.pooled.double().cpu().numpy())
     results, start = [], 0
     for index, wish in enumerate(chosen):
         first, end = scored_range(wish)
@@ -52,9 +58,19 @@ def outcomes(
         start += num_scored
         if index in place:
             results.append(sampled_outcome(wish, verified, place[index], starts, prompt_scores, max_model_len))
+        elif wish.sequence.pooling:
+            results.append(pooled_outcome(wish, pools))
         else:
             results.append(Outcome(wish.sequence, wish.num_tokens, prompt_scores=prompt_scores))
     return results
+
+
+def pooled_outcome(wish: Chosen, pools: Iterator[FloatArray]) -> Outcome:
+    """Of a row that becomes a vector: done with the last token of its prompt."""
+    first, end = pooled_range(wish)
+    hidden = next(pools) if end > first else None
+    reason: FinishReason | None = "stop" if wish.is_last_chunk else None
+    return Outcome(wish.sequence, wish.num_tokens, hidden=hidden, num_pooled=max(0, end - first), reason=reason)
 
 
 def sampled_outcome(

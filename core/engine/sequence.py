@@ -8,7 +8,7 @@ from enum import Enum
 
 import numpy as np
 
-from ..records import IntArray
+from ..records import FloatArray, IntArray, Pooling
 from ..sampling_params import SamplingParams
 
 
@@ -79,6 +79,12 @@ class Sequence:
     num_in_flight: int = 0
     num_overtaken: int = 0
     """Later arrivals that were admitted while this one waited."""
+    pooling: Pooling = ""
+    """How the prompt's hidden states become one vector; such a sequence samples nothing."""
+    num_pooled: int = 0
+    """Prompt tokens whose hidden states are in `pooled`."""
+    pooled: FloatArray | None = None
+    """`[E]` sum so far."""
     num_scored: int = 0
     """Prompt positions whose log probability was reported."""
     num_cached: int = 0
@@ -107,5 +113,11 @@ class Sequence:
         return self.state is not State.FINISHED
 
     @property
-    def wants_all_logits(self) -> bool:
+    def is_scored(self) -> bool:
+        """The log probability of each prompt token is asked for."""
         return self.params.prompt_logprobs is not None and self.child == 0
+
+    @property
+    def needs_whole_prompt(self) -> bool:
+        """What is asked for comes out of every prompt token, so none may be taken from a cache."""
+        return self.is_scored or self.pooling == "mean"

@@ -53,7 +53,13 @@ class LiveChoice:
             text += self._finish(emission)
         self.text += text
         # a stop string is found before the engine says the output has ended: the reason comes with that, once
-        return Chunk(self.index, text, tuple(self.token_ids[num_before:]), self.finish_reason if self.is_done else None)
+        return Chunk(
+            index=self.index,
+            text=text,
+            token_ids=tuple(self.token_ids[num_before:]),
+            finish_reason=self.finish_reason if self.is_done else None,
+            logprobs=tuple(self.logprobs[num_before:]) if self.params.logprobs is not None else None,
+        )
 
     def _push(self, token_id: int) -> str:
         text = self.detokenizer.push([token_id])

@@ -10,13 +10,14 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from .. import VERSION
 from ..config import Config, build_config, unknown
 from ..engine.assemble import assemble, choose_dtype, device_of, make_registry
+from ..engine.emission import Vector
 from ..errors import ConfigError, PluginFault, RequestError, SwitchgearError
 from ..model.architectures import model_spec
 from ..model.chat import render
@@ -26,6 +27,7 @@ from ..model.weights import SafetensorsReader
 from ..plan import EffectivePlan, effective_plan
 from ..records import IngressRequest, IntArray, Outcome
 from ..sampling_params import SamplingParams
+from .embedding import EmbeddingRequest, normalized
 from .ingress import IngressChain
 from .live import LiveRequest
 from .results import Chunk, Result
@@ -100,6 +102,7 @@ class LLM:
         self.model_path: Path = files.source
         self._tokenizer_config = files.tokenizer_config
         self._live: dict[str, LiveRequest] = {}
+        self._embeddings: dict[str, EmbeddingRequest] = {}
         self._counter = itertools.count()
         self._is_closed = False
 
@@ -170,6 +173,31 @@ class LLM:
             for live in lives:
                 self._leave(live)
 
+    def embed(
+        self, prompts: Prompt | Sequence[Prompt], *, pooling: Literal["mean", "last"] = "mean", normalize: bool = True
+    ) -> list[Vector]:
+        """One vector `[E]` in float32 for every prompt: the model's last hidden states, pooled over its tokens.
+
+        Raises RequestError for a bad prompt before anything runs, and for one that failed while it ran.
+        """
+        encoded = [self._encode(prompt) for prompt in list_of_prompts(prompts)]
+        self._check_open()
+        params = SamplingParams(max_tokens=1)
+        for token_ids in encoded:
+            self._engine.check(token_ids, params)
+        lives = [EmbeddingRequest(f"request-{next(self._counter)}") for _ in encoded]
+        try:
+            for live, token_ids in zip(lives, encoded, strict=True):
+                self._embeddings[live.request_id] = live
+                self._engine.add(live.request_id, token_ids, params, pooling=pooling)
+            while not all(live.is_done for live in lives):
+                self._pump()
+        finally:
+            for live in lives:
+                del self._embeddings[live.request_id]
+                self._engine.abort(live.request_id)
+        return [normalized(live.result()) if normalize else live.result() for live in lives]
+
     # -- one request ------------------------------------------------------------------------------------------------
 
     @property
@@ -212,7 +240,7 @@ class LLM:
             model=self.config.model.name,
         )
         visit = self._ingress.visit(request)
-        self._ingress.enter(visit, meanwhile=self._pump_once)
+        self._ingress.enter_blocking(visit, meanwhile=self._pump_once)
         try:
             # as the stages left it
             if visit.request.prompt != request.prompt:
@@ -247,6 +275,8 @@ class LLM:
             self._engine.wake.wait(timeout=1.0)
             self._engine.wake.clear()
         for emission in self._engine.step():
+            if vector := self._embeddings.get(emission.request):
+                vector.take(emission)
             live = self._live.get(emission.request)
             if live is None:
                 continue

@@ -105,6 +105,8 @@ class Chunk:
     finish_reason: str | None = None
     result: Result | None = None
     """The whole result, with the last chunk of the last output."""
+    logprobs: tuple[PositionLogprobs, ...] | None = None
+    """One entry for each of `token_ids`, if the request asked."""
 
 
 def timing_of(clocked: Clocked, num_tokens: int) -> Timing:

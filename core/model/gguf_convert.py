@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from tqdm import tqdm
 from ..errors import ModelError
 from .gguf_config import generation_config, model_config
 from .gguf_file import GGUFFile
-from .gguf_layout import GGUFLayout, layout_of
+from .gguf_layout import GGUFLayout, Part, layout_of, num_experts
 from .gguf_tokenizer import build_tokenizer, tokenizer_config
 from .safetensors_writer import DTYPE_CODES, StreamedTensor, write_safetensors
 
@@ -24,12 +24,12 @@ from .safetensors_writer import DTYPE_CODES, StreamedTensor, write_safetensors
 def convert_gguf(path: Path, directory: Path, dtype: str, *, progress: bool = True) -> None:
     """Write config, tokenizer and weights in `dtype` into the existing `directory`.
 
-    Memory beyond the caller's stays at a few blocks of rows, whatever the size of the model.
+    Memory beyond the caller's stays at the vocabulary and a few blocks of rows, whatever the size of the model.
     """
     if dtype not in DTYPE_CODES:
         raise ModelError(f"a GGUF cannot be converted to dtype {dtype!r}; choose one of {', '.join(DTYPE_CODES)}")
     file = GGUFFile(path)
-    layout = layout_of(file.architecture)
+    layout = layout_of(file)
     _write_json(directory / "config.json", model_config(file, layout, dtype))
     _write_json(directory / "generation_config.json", generation_config(file))
     _write_json(directory / "tokenizer_config.json", tokenizer_config(file))
@@ -43,30 +43,40 @@ def convert_gguf(path: Path, directory: Path, dtype: str, *, progress: bool = Tr
 
 
 def _streamed_tensors(file: GGUFFile, layout: GGUFLayout) -> list[StreamedTensor]:
-    sources = layout.sources(file.tensor_names(), file.require(f"{file.architecture}.block_count"))
+    num_layers = file.require(f"{file.architecture}.block_count")
+    sources = layout.sources(file.tensor_names(), num_layers, num_experts(file))
     streamed = []
     for name, parts in sources.items():
-        shapes = [file.shape(part) for part in parts]
-        shape = (sum(rows for rows, *_ in shapes), *shapes[0][1:])
-        orders = {part: _row_order(file, layout, part) for part in parts}
-        streamed.append(StreamedTensor(name, shape, partial(_joined_blocks, file, orders)))
+        shapes = [file.shape(part.tensor)[0 if part.expert is None else 1 :] for part in parts]
+        shape = (sum(num_rows for num_rows, *_ in shapes), *shapes[0][1:])
+        offset = layout.norm_offset if name.endswith("norm.weight") else 0.0
+        choices = [(part.tensor, _chosen_rows(file, layout, part)) for part in parts]
+        streamed.append(StreamedTensor(name, shape, partial(_joined_blocks, file, choices, offset)))
     return streamed
 
 
-def _joined_blocks(file: GGUFFile, orders: Mapping[str, npt.NDArray[np.intp] | None]) -> Iterator[torch.Tensor]:
-    for part, order in orders.items():
-        yield from file.blocks(part, order)
+def _joined_blocks(
+    file: GGUFFile, choices: Sequence[tuple[str, npt.NDArray[np.intp] | None]], offset: float
+) -> Iterator[torch.Tensor]:
+    for tensor, rows in choices:
+        for block in file.blocks(tensor, rows):
+            yield block - offset if offset else block
 
 
-def _row_order(file: GGUFFile, layout: GGUFLayout, name: str) -> npt.NDArray[np.intp] | None:
-    """Rows as rotary embeddings by halves want them, where the file has (first, second) of each pair side by side.
+def _chosen_rows(file: GGUFFile, layout: GGUFLayout, part: Part) -> npt.NDArray[np.intp] | None:
+    """Which rows of the part's tensor, in which order; None for all as they are.
 
-    Quantised rows do not depend on each other, so that picking rows in this order undoes the permutation.
+    An expert's are one run of the stack. Where the file has (first, second) of each rotary pair side by side, rotary
+    embeddings by halves want all first ones of a head, then all second ones. Quantised rows do not depend on each
+    other, so that picking rows in this order undoes the permutation.
     """
-    key = layout.interleaved.get(name.split(".")[-2])
+    if part.expert is not None:
+        num_rows = file.shape(part.tensor)[1]
+        return np.arange(part.expert * num_rows, (part.expert + 1) * num_rows)
+    key = layout.interleaved.get(part.tensor.split(".")[-2])
     if key is None:
         return None
-    num_rows = file.shape(name)[0]
+    num_rows = file.shape(part.tensor)[0]
     num_heads = file.get(f"{file.architecture}.{key}") or file.require(f"{file.architecture}.attention.head_count")
     return np.arange(num_rows).reshape(num_heads, num_rows // num_heads // 2, 2).swapaxes(1, 2).reshape(-1)
 

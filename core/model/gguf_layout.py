@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from ..errors import ModelError
+from .gguf_file import GGUFFile
+
+UNSTORED = frozenset({"rope_freqs.weight"})
+"""Tensors that are configuration, not weights: config.json says the same in other words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of one tensor of the file."""
+
+    tensor: str
+    expert: int | None = None
+    """Which expert's rows, of a tensor that stacks those of all experts; None for a tensor as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,63 +28,126 @@ class GGUFLayout:
     model_type: str
     class_name: str
     """The entry of `architectures` in config.json."""
-    model_tensors: Mapping[str, tuple[str, ...]]
-    """Our name to the GGUF tensors whose rows it joins, all without `.weight` or `.bias`."""
     layer_tensors: Mapping[str, tuple[str, ...]]
-    """The same below `model.layers.N.` and `blk.N.`."""
-    interleaved: Mapping[str, str]
+    """Our name below `model.layers.N.` to the tensors below `blk.N.` whose rows it joins, without `.weight`, `.bias`."""
+    expert_tensors: Mapping[str, str] = field(default_factory=dict)
+    """Our name, with `{expert}` in it, to the tensor that stacks the matrices of all experts."""
+    interleaved: Mapping[str, str] = field(default_factory=dict)
     """Layer tensors that keep the two halves of each rotary pair side by side, and the key of their head count."""
+    norm_offset: float = 0.0
+    """What the file adds to the weights of all norms."""
 
-    def sources(self, tensor_names: frozenset[str], num_layers: int) -> dict[str, tuple[str, ...]]:
+    def sources(
+        self, tensor_names: frozenset[str], num_layers: int, num_experts: int = 0
+    ) -> dict[str, tuple[Part, ...]]:
         """Each of our tensors with its parts in the file; ModelError for tensors that have no place or no sibling."""
-        candidates = dict(self.model_tensors)
+        candidates = {name: tuple(map(Part, parts)) for name, parts in MODEL_TENSORS.items()}
         for layer in range(num_layers):
-            for name, parts in self.layer_tensors.items():
-                candidates[f"model.layers.{layer}.{name}"] = tuple(f"blk.{layer}.{part}" for part in parts)
+            candidates |= self._layer_candidates(layer, num_experts)
         sources = {}
         for name, parts in candidates.items():
             for suffix in ("weight", "bias"):
-                stored = tuple(f"{part}.{suffix}" for part in parts)
-                if not tensor_names.isdisjoint(stored):
+                stored = tuple(replace(part, tensor=f"{part.tensor}.{suffix}") for part in parts)
+                if any(part.tensor in tensor_names for part in stored):
                     sources[f"{name}.{suffix}"] = stored
-        wanted = frozenset(part for parts in sources.values() for part in parts)
+        self._check_complete(sources, tensor_names)
+        return sources
+
+    def _layer_candidates(self, layer: int, num_experts: int) -> dict[str, tuple[Part, ...]]:
+        prefix = f"model.layers.{layer}"
+        candidates = {
+            f"{prefix}.{name}": tuple(Part(f"blk.{layer}.{part}") for part in parts)
+            for name, parts in self.layer_tensors.items()
+        }
+        for expert in range(num_experts):
+            for name, part in self.expert_tensors.items():
+                candidates[f"{prefix}.{name.format(expert=expert)}"] = (Part(f"blk.{layer}.{part}", expert),)
+        return candidates
+
+    def _check_complete(self, sources: Mapping[str, tuple[Part, ...]], tensor_names: frozenset[str]) -> None:
+        wanted = frozenset(part.tensor for parts in sources.values() for part in parts)
         if missing := sorted(wanted - tensor_names):
             raise ModelError(f"the GGUF lacks the tensor {missing[0]!r}; get the file from another source")
-        if unknown := sorted(tensor_names - wanted):
+        if unknown := sorted(tensor_names - wanted - UNSTORED):
             raise ModelError(
                 f"the GGUF holds the tensor {unknown[0]!r}, which a plain {self.model_type} model does not have; "
                 "use the model's safetensors instead"
             )
-        return sources
 
+
+MODEL_TENSORS: Mapping[str, tuple[str, ...]] = {
+    "model.embed_tokens": ("token_embd",),
+    "model.norm": ("output_norm",),
+    "lm_head": ("output",),
+}
+ATTENTION: Mapping[str, tuple[str, ...]] = {
+    "input_layernorm": ("attn_norm",),
+    "self_attn.qkv_proj": ("attn_q", "attn_k", "attn_v"),
+    "self_attn.o_proj": ("attn_output",),
+}
+HEAD_NORMS: Mapping[str, tuple[str, ...]] = {
+    "self_attn.q_norm": ("attn_q_norm",),
+    "self_attn.k_norm": ("attn_k_norm",),
+}
+MLP: Mapping[str, tuple[str, ...]] = {
+    "mlp.gate_up_proj": ("ffn_gate", "ffn_up"),
+    "mlp.down_proj": ("ffn_down",),
+}
+TWO_NORMS: Mapping[str, tuple[str, ...]] = {"post_attention_layernorm": ("ffn_norm",)}
+"""Beside `input_layernorm`: one before the MLP, whatever its name says."""
+FOUR_NORMS: Mapping[str, tuple[str, ...]] = {
+    "post_attention_layernorm": ("post_attention_norm",),
+    "pre_feedforward_layernorm": ("ffn_norm",),
+    "post_feedforward_layernorm": ("post_ffw_norm",),
+}
+INTERLEAVED = {"attn_q": "attention.head_count", "attn_k": "attention.head_count_kv"}
 
 LAYOUTS: Mapping[str, GGUFLayout] = {
-    "llama": GGUFLayout(
-        model_type="llama",
-        class_name="LlamaForCausalLM",
-        model_tensors={
-            "model.embed_tokens": ("token_embd",),
-            "model.norm": ("output_norm",),
-            "lm_head": ("output",),
+    "llama": GGUFLayout("llama", "LlamaForCausalLM", {**ATTENTION, **TWO_NORMS, **MLP}, interleaved=INTERLEAVED),
+    "llama with experts": GGUFLayout(
+        "mixtral",
+        "MixtralForCausalLM",
+        {**ATTENTION, **TWO_NORMS, "block_sparse_moe.gate": ("ffn_gate_inp",)},
+        {
+            "block_sparse_moe.experts.{expert}.w1": "ffn_gate_exps",
+            "block_sparse_moe.experts.{expert}.w2": "ffn_down_exps",
+            "block_sparse_moe.experts.{expert}.w3": "ffn_up_exps",
         },
-        layer_tensors={
-            "input_layernorm": ("attn_norm",),
-            "self_attn.qkv_proj": ("attn_q", "attn_k", "attn_v"),
-            "self_attn.o_proj": ("attn_output",),
-            "post_attention_layernorm": ("ffn_norm",),
-            "mlp.gate_up_proj": ("ffn_gate", "ffn_up"),
-            "mlp.down_proj": ("ffn_down",),
+        INTERLEAVED,
+    ),
+    "qwen2": GGUFLayout("qwen2", "Qwen2ForCausalLM", {**ATTENTION, **TWO_NORMS, **MLP}),
+    "qwen3": GGUFLayout("qwen3", "Qwen3ForCausalLM", {**ATTENTION, **HEAD_NORMS, **TWO_NORMS, **MLP}),
+    "qwen3moe": GGUFLayout(
+        "qwen3_moe",
+        "Qwen3MoeForCausalLM",
+        {**ATTENTION, **HEAD_NORMS, **TWO_NORMS, "mlp.gate": ("ffn_gate_inp",)},
+        {
+            "mlp.experts.{expert}.gate_proj": "ffn_gate_exps",
+            "mlp.experts.{expert}.up_proj": "ffn_up_exps",
+            "mlp.experts.{expert}.down_proj": "ffn_down_exps",
         },
-        interleaved={"attn_q": "attention.head_count", "attn_k": "attention.head_count_kv"},
+    ),
+    "gemma2": GGUFLayout("gemma2", "Gemma2ForCausalLM", {**ATTENTION, **FOUR_NORMS, **MLP}, norm_offset=1.0),
+    "gemma3": GGUFLayout(
+        "gemma3_text", "Gemma3ForCausalLM", {**ATTENTION, **HEAD_NORMS, **FOUR_NORMS, **MLP}, norm_offset=1.0
     ),
 }
 
 
-def layout_of(architecture: str) -> GGUFLayout:
-    layout = LAYOUTS.get(architecture)
-    if layout is None:
+def layout_of(file: GGUFFile) -> GGUFLayout:
+    """ModelError for an architecture without an entry."""
+    architecture = file.architecture
+    known = [name for name in LAYOUTS if name != "llama with experts"]
+    if architecture not in known:
         raise ModelError(
-            f"the GGUF architecture {architecture!r} is not supported; known: {', '.join(sorted(LAYOUTS))} "
+            f"the GGUF architecture {architecture!r} is not supported; known: {', '.join(known)} "
             "(other models load from safetensors)"
         )
-    return layout
+    if architecture == "llama" and num_experts(file):
+        return LAYOUTS["llama with experts"]
+    return LAYOUTS[architecture]
+
+
+def num_experts(file: GGUFFile) -> int:
+    """Experts of each layer, 0 for a dense model."""
+    return int(file.get(f"{file.architecture}.expert_count", 0))

@@ -1,4 +1,4 @@
-"""Log probabilities at many positions without ever holding logits for all of them."""
+"""What is asked of many positions at once, without ever holding logits for all of them."""
 
 from __future__ import annotations
 
@@ -46,3 +46,9 @@ def score_tokens(logits: torch.Tensor, token_ids: torch.Tensor, num_top: int) ->
         top_ids=top_ids.cpu().numpy(),
         top_logprobs=top_logprobs.double().cpu().numpy(),
     )
+
+
+def sum_ranges(hidden: torch.Tensor, ranges: IntArray) -> torch.Tensor:
+    """`[P, E]` sums of hidden `[T, E]` over the ranges `[P, 2]`, in float32 at least."""
+    wide = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
+    return torch.stack([wide[first:end].sum(0) for first, end in ranges.tolist()])

@@ -14,7 +14,7 @@ class RopeSpec:
     """Rotary positions: base frequency, and how it is stretched for long contexts."""
 
     theta: float = 10000.0
-    kind: Literal["default", "linear", "llama3", "yarn"] = "default"
+    kind: Literal["default", "linear", "llama3", "yarn", "longrope"] = "default"
     rotary_size: int = 0
     """Leading elements of a head that are rotated; the rest pass."""
     factor: float = 1.0
@@ -23,8 +23,24 @@ class RopeSpec:
     original_max_len: int = 0
     beta_fast: float = 32.0
     beta_slow: float = 1.0
+    short_factors: tuple[float, ...] = ()
+    """LongRoPE: a divisor for each frequency while the context stays within `original_max_len`."""
+    long_factors: tuple[float, ...] = ()
+    """LongRoPE: the same for longer contexts."""
     attention_factor: float = 1.0
-    """Multiplies cos and sin (YaRN)."""
+    """Multiplies cos and sin (YaRN, LongRoPE)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertsSpec:
+    """A feed-forward of many small ones, of which a router picks a few for each token."""
+
+    num_experts: int
+    num_active: int
+    """Experts that a token goes to."""
+    intermediate_size: int
+    renormalize: bool
+    """Whether the weights of a token's experts are made to sum to one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +63,22 @@ class ModelSpec:
     qkv_bias: bool = False
     o_bias: bool = False
     mlp_bias: bool = False
+    norm_offset: float = 0.0
+    """Added to every stored norm weight, for families that store w - 1."""
+    wide_norms: bool = False
+    """Norm weights multiply in float32, before the result is rounded to the model's dtype."""
+    embedding_multiplier: float = 1.0
+    residual_multiplier: float = 1.0
+    """On what each half of a layer adds to the residual stream."""
+    logit_divisor: float = 1.0
+    logit_soft_cap: float | None = None
+    """Logits become cap * tanh(logits / cap)."""
+    experts: ExpertsSpec | None = None
+    expert_layers: frozenset[int] = frozenset()
+    """Layers whose feed-forward is `experts`; the others are dense."""
     eos_ids: frozenset[int] = frozenset()
     names: Mapping[str, str] = field(default_factory=dict)
-    """Checkpoint names by role; `{n}` is the layer."""
+    """Checkpoint names by role; `{n}` is the layer, `{e}` the expert. A norm without a name does not exist."""
 
     @property
     def num_layers(self) -> int:
@@ -59,12 +88,12 @@ class ModelSpec:
         """Every linear of the model in the order of the forward, embedding first and head last."""
         specs = [self._vocabulary("embedding", None)]
         for layer in range(self.num_layers):
-            specs += [self._qkv(layer), self._o(layer), self._gate_up(layer), self._down(layer)]
+            specs += [self._qkv(layer), self._o(layer), *self._feed_forward(layer)]
         tied_to = self.name_of("embedding") if self.tie_embeddings else None
         return [*specs, self._vocabulary("head", tied_to)]
 
-    def name_of(self, role: str, layer: int = -1) -> str:
-        return self.names[role].format(n=layer)
+    def name_of(self, role: str, layer: int = -1, expert: int = -1) -> str:
+        return self.names[role].format(n=layer, e=expert)
 
     def _vocabulary(self, role: Literal["embedding", "head"], tied_to: str | None) -> LinearSpec:
         name = self.name_of(role)
@@ -86,6 +115,15 @@ class ModelSpec:
         part = LinearPart(name, self.hidden_size)
         return LinearSpec(name, "o", layer, spec.num_heads * spec.head_size, (part,), self.o_bias)
 
+    def _feed_forward(self, layer: int) -> list[LinearSpec]:
+        if self.experts is None or layer not in self.expert_layers:
+            return [self._gate_up(layer), self._down(layer)]
+        router = LinearPart(self.name_of("router_part", layer), self.experts.num_experts)
+        specs = [LinearSpec(self.name_of("router", layer), "router", layer, self.hidden_size, (router,))]
+        for expert in range(self.experts.num_experts):
+            specs += self._expert(self.experts, layer, expert)
+        return specs
+
     def _gate_up(self, layer: int) -> LinearSpec:
         parts = tuple(LinearPart(self.name_of(role, layer), self.intermediate_size) for role in ("gate", "up"))
         return LinearSpec(self.name_of("gate_up", layer), "gate_up", layer, self.hidden_size, parts, self.mlp_bias)
@@ -94,3 +132,23 @@ class ModelSpec:
         name = self.name_of("down", layer)
         part = LinearPart(name, self.hidden_size)
         return LinearSpec(name, "down", layer, self.intermediate_size, (part,), self.mlp_bias)
+
+    def _expert(self, experts: ExpertsSpec, layer: int, expert: int) -> list[LinearSpec]:
+        size, count = experts.intermediate_size, experts.num_experts
+        gate_up = [LinearPart(self.name_of(role, layer, expert), size) for role in ("expert_gate", "expert_up")]
+        down = LinearPart(self.name_of("expert_down_part", layer, expert), self.hidden_size)
+        return [
+            LinearSpec(
+                self.name_of(role, layer, expert),
+                "experts",
+                layer,
+                num_inputs,
+                tuple(parts),
+                num_experts=count,
+                stacked=(self.name_of(f"{role}_stack", layer), expert),
+            )
+            for role, num_inputs, parts in (
+                ("expert_gate_up", self.hidden_size, gate_up),
+                ("expert_down", size, [down]),
+            )
+        ]

@@ -47,12 +47,10 @@ class SafetensorsReader:
 
         Backed by the memory map where the file holds it in this form; otherwise the only allocation is the result.
         """
-        fused_name = f"{spec.path}.{suffix}"
-        if fused_name in self._shard_of and spec.tied_to is None:
-            whole = self._read_checked(fused_name, spec, spec.out_features)
+        whole = self._whole(spec, suffix)
+        if whole is not None:
             pieces = list(torch.split(whole, [part.num_rows for part in spec.parts]))
         else:
-            whole = None
             pieces = [self._read_checked(f"{part.name}.{suffix}", spec, part.num_rows) for part in spec.parts]
         if spec.shard[1] > 1:
             whole = None
@@ -63,9 +61,19 @@ class SafetensorsReader:
             return whole.to(dtype).contiguous()
         return _join(pieces, dtype)
 
-    def _read_checked(self, name: str, spec: LinearSpec, num_rows: int) -> torch.Tensor:
+    def _whole(self, spec: LinearSpec, suffix: str) -> torch.Tensor | None:
+        """All parts in one tensor, where the checkpoint has them so."""
+        fused_name = f"{spec.path}.{suffix}"
+        if fused_name in self._shard_of and spec.tied_to is None:
+            return self._read_checked(fused_name, spec, spec.out_features)
+        if spec.stacked is not None and spec.stacked[0] in self._shard_of:
+            name, index = spec.stacked
+            return self._read_checked(name, spec, spec.num_experts, spec.out_features)[index]
+        return None
+
+    def _read_checked(self, name: str, spec: LinearSpec, *rows: int) -> torch.Tensor:
         tensor = self.read(name)
-        expected = (num_rows, spec.in_features) if name.endswith(".weight") else (num_rows,)
+        expected = rows if name.endswith(".bias") else (*rows, spec.in_features)
         if tensor.shape != expected:
             raise ModelError(
                 f"the tensor {name} in {self._shard_of[name]} is {list(tensor.shape)} where config.json means "

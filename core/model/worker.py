@@ -16,7 +16,7 @@ from ..registry import CORE, Bound, Registry
 from . import ops
 from .decoder import Decoder, DecoderLayer, LayerAttention, Ops
 from .rope import rope_tables
-from .scoring import score_positions
+from .scoring import score_positions, sum_ranges
 from .spec import ModelSpec
 
 
@@ -190,7 +190,8 @@ class LocalWorker:
         scores = None
         if len(batch.scored):
             scores = score_positions(self._logits, hidden, batch.scored, batch.targets, batch.num_top)
-        return StepOutput(logits, scores)
+        pooled = sum_ranges(hidden, batch.pooled) if len(batch.pooled) else None
+        return StepOutput(logits, scores, pooled)
 
     def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """`[P, E]` to `[P, V]`, in float32 at least."""

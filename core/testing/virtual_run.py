@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..config import build_config, recommended
-from ..engine.assemble import assemble, make_registry
+from ..defaults import make_registry
+from ..engine.assemble import assemble
 from ..engine.emission import Emission
 from ..engine.engine import Engine
 from ..errors import SwitchgearError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from switchgear.core.config import Config, PluginEntry
-from switchgear.core.engine.assemble import make_registry
+from switchgear.core.defaults import make_registry
 from switchgear.core.errors import ConfigError, PluginError
 from switchgear.core.records import Limits
 from switchgear.core.registry import CORE, Registry, available

@@ -61,7 +61,9 @@ def not_found(message: str, param: str | None = None, code: str | None = None) -
 
 
 def model_not_found(model: str) -> ApiError:
-    return not_found(f"The model `{model}` does not exist; GET /v1/models lists what there is.", "model", "model_not_found")
+    return not_found(
+        f"The model `{model}` does not exist; GET /v1/models lists what there is.", "model", "model_not_found"
+    )
 
 
 def method_not_allowed(method: str, allowed: str) -> ApiError:
@@ -76,9 +78,7 @@ def too_large(message: str) -> ApiError:
 
 def too_many(message: str, retry_after: float | None = 1.0) -> ApiError:
     """The client may send it again after `retry_after` seconds; never, where it is None."""
-    return ApiError(
-        429, message, "rate_limit_error", code="rate_limit_exceeded", headers=_retry_headers(retry_after)
-    )
+    return ApiError(429, message, "rate_limit_error", code="rate_limit_exceeded", headers=_retry_headers(retry_after))
 
 
 def server_error(message: str, code: str | None = None) -> ApiError:
@@ -127,7 +127,9 @@ def _rejected(status: int, message: str, retry_after: float | None) -> ApiError:
     if status == 429:
         return too_many(message, retry_after)
     headers = _retry_headers(retry_after) if retry_after is not None or status < 500 else {}
-    return ApiError(status, message, "server_error" if status >= 500 else "invalid_request_error", None, "rejected", headers)
+    return ApiError(
+        status, message, "server_error" if status >= 500 else "invalid_request_error", None, "rejected", headers
+    )
 
 
 def _field_of(sentence: str) -> str | None:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 from switchgear.core.config import PluginConfig, build_config
-from switchgear.core.engine.assemble import assemble, make_registry
+from switchgear.core.defaults import make_registry
+from switchgear.core.engine.assemble import assemble
 from switchgear.core.engine.engine import Engine
 from switchgear.core.hooks import hookimpl
 from switchgear.core.interfaces import TensorReader, WorkerFactory

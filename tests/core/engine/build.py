@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from switchgear import LLM
 from switchgear.core.config import build_config
-from switchgear.core.engine.assemble import assemble, make_registry
+from switchgear.core.defaults import make_registry
+from switchgear.core.engine.assemble import assemble
 from switchgear.core.engine.emission import Emission
 from switchgear.core.engine.engine import Engine
 from switchgear.core.interfaces import TensorReader

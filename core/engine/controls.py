@@ -1,0 +1,38 @@
+"""The named commands and counters of plugins, asked outside of any step. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from ..config import unknown
+from ..errors import ConfigError, PluginFault, SwitchgearError
+from ..interfaces import Control
+from ..registry import Bound
+
+
+def run_control(controls: Iterable[Bound[Control]], plugin: str, command: str, arguments: Mapping[str, Any]) -> Any:
+    """Run a plugin's named command. Raises ConfigError for an unknown one, PluginFault for one that failed."""
+    by_plugin = {bound.plugin: bound.value for bound in controls}
+    if plugin not in by_plugin:
+        raise ConfigError(unknown("plugin with commands", plugin, by_plugin))
+    commands = told(plugin, "commands", by_plugin[plugin].commands)
+    if command not in commands:
+        raise ConfigError(unknown(f"command of plugin {plugin!r}", command, commands))
+    return told(plugin, command, partial(commands[command], **arguments))
+
+
+def read_stats(controls: Iterable[Bound[Control]]) -> dict[str, dict[str, float]]:
+    """Every plugin's counters, by plugin. Raises PluginFault."""
+    return {bound.plugin: dict(told(bound.plugin, "stats", bound.value.stats)) for bound in controls}
+
+
+def told(plugin: str, method: str, ask: Callable[[], Any]) -> Any:
+    """What a plugin answers outside of any step; what it raises is a PluginFault in its name."""
+    try:
+        return ask()
+    except SwitchgearError:
+        raise
+    except Exception as error:
+        raise PluginFault(plugin, method, error) from error
