@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         WorkerFactory,
     )
     from .model.spec import ModelSpec
-    from .records import Device, KVGroup, KVSpec, LayerSpec, Limits, LinearSpec, Refusal
+    from .records import Device, KVGroup, KVSpec, LayerSpec, Limits, LinearSpec, Refusal, Vocabulary
 
 HOOK_API = (1, 0)
 """(major, minor): a plugin written for the same major and no later minor loads."""
@@ -103,11 +103,14 @@ class HookSpecs:
         """
 
     @hookspec
-    def logits(self, model: ModelSpec) -> LogitsStage | None:
+    def logits(
+        self, model: ModelSpec, vocabulary: Callable[[], Vocabulary], clock: Callable[[], float]
+    ) -> LogitsStage | None:
         """Restrict the next token: grammars, bans.
 
-        Called once when an engine is built. model: for the vocabulary. Many may answer; a token must be allowed by
-        all. Nobody: every token is allowed.
+        Called once when an engine is built. model: number of tokens and which of them end a text; vocabulary: reads
+        what each token stands for, which takes a moment; clock: the engine's, in seconds, to measure with and nothing
+        else. Many may answer; a token must be allowed by all. Nobody: every token is allowed.
         """
 
     # -- the worker: how the model is stored and computed ---------------------------------------------------------

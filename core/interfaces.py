@@ -31,6 +31,8 @@ from .records import (
     StepView,
 )
 
+from .sampling_params import Structure
+
 if TYPE_CHECKING:
     import torch
 
@@ -309,6 +311,19 @@ class LogitsStage(Protocol):
     def drop(self, rows: IntArray) -> None: ...
 
 
+@runtime_checkable
+class StructureStage(LogitsStage, Protocol):
+    """What a logits stage adds that holds outputs to a structure. The first in config order gets them all."""
+
+    def check_structure(self, structure: Structure) -> None:
+        """Raise ValueError, one sentence that names the part, for what this stage cannot hold an output to."""
+        ...
+
+    def begin(self, row: int, structure: Structure) -> None:
+        """A new row is to keep to a structure that was checked; until `drop`, also across preemptions."""
+        ...
+
+
 # -- every process --------------------------------------------------------------------------------------------------
 
 
@@ -343,7 +358,7 @@ class HasNeeds(Protocol):
     def needs(self) -> Needs: ...
 
 
-# -- which optional half an allocator has ---------------------------------------------------------------------------
+# -- which optional half an allocator or a stage has ----------------------------------------------------------------
 # by attribute, since from Python 3.12 on isinstance with a protocol looks past a wrapper's __getattr__
 
 
@@ -355,3 +370,8 @@ def shares_blocks(allocator: object) -> TypeGuard[SharedBlocks]:
 def matches_prefixes(allocator: object) -> TypeGuard[PrefixMatcher]:
     """Whether this allocator finds cached prefixes."""
     return hasattr(allocator, "match")
+
+
+def takes_structures(stage: object) -> TypeGuard[StructureStage]:
+    """Whether this logits stage holds outputs to a structure."""
+    return all(hasattr(stage, method) for method in ("check_structure", "begin"))

@@ -473,6 +473,19 @@ class Draft:
     """`[B, k]` for a tree; refused unless the attention says `tree`."""
 
 
+# -- vocabulary -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What each token stands for, for stages that follow an output as text."""
+
+    token_bytes: tuple[bytes, ...]
+    """`[V]` the UTF-8 that a token adds, which may be part of a character; empty where an id stands for nothing."""
+    special_ids: frozenset[int]
+    """Tokens that are signs and not text; their bytes are their names."""
+
+
 # -- events ---------------------------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from numbers import Integral, Real
-from typing import Any, TypeGuard
+from typing import Any, Literal, TypeGuard, get_args
 
 from .errors import RequestError
 
@@ -15,6 +15,32 @@ MAX_BIASES = 1024
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 4096
 MAX_STOP_TOKENS = 64
+MAX_STRUCTURE_CHARACTERS = 1 << 17
+
+StructureKind = Literal["json_object", "json_schema", "regex", "choice", "grammar"]
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """The form that an output must have, from its first token to its last; a logits stage holds it to that.
+
+    Raises RequestError for a kind that does not exist and for a text of the wrong length.
+    """
+
+    kind: StructureKind
+    text: str = ""
+    """A JSON schema, a regular expression for the whole output, a JSON list of strings to choose from, or a Lark
+    grammar; nothing for `json_object`, which is any JSON object."""
+
+    def __post_init__(self) -> None:
+        kinds = get_args(StructureKind)
+        if self.kind not in kinds:
+            raise RequestError(f"structure must be one of {', '.join(kinds)}, got {_shown(self.kind)}.")
+        if not isinstance(self.text, str) or len(self.text) > MAX_STRUCTURE_CHARACTERS:
+            raise RequestError(f"structure must have a text of at most {MAX_STRUCTURE_CHARACTERS} characters.")
+        if (self.kind == "json_object") == bool(self.text):
+            needed = "takes no text" if self.text else "needs a text"
+            raise RequestError(f"structure of kind {self.kind} {needed}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +84,8 @@ class SamplingParams:
     """The same for each prompt token."""
     n: int = 1
     """Independent outputs of the prompt, 1 to 128."""
+    structure: Structure | None = None
+    """The form that the output must have, such as a JSON schema; a plugin holds it to that."""
 
     def __post_init__(self) -> None:
         whole, number = self._whole, self._number
@@ -85,6 +113,9 @@ class SamplingParams:
         self._set("logit_bias", _biases(self.logit_bias))
         self._set("stop", _stop_strings(self.stop))
         self._set("stop_token_ids", _stop_tokens(self.stop_token_ids))
+        self._set("structure", _structure(self.structure))
+        if self.structure is not None and self.ignore_eos:
+            raise RequestError("ignore_eos must be false with a structure, whose end only the end-of-text token tells.")
 
     def check_vocabulary(self, vocab_size: int) -> None:
         """Refuse token ids that the model does not have."""
@@ -142,6 +173,15 @@ def _stop_tokens(given: object) -> tuple[int, ...]:
         if not _is_whole(token) or not 0 <= token <= MAX_COUNT:
             raise RequestError(f"stop_token_ids must hold token ids (integers of 0 or more), got {_shown(token)}.")
     return tuple(int(token) for token in tokens)
+
+
+def _structure(given: Any) -> Structure | None:
+    """Also from the plain form that `asdict` makes of one."""
+    if isinstance(given, Mapping) and set(given) <= {"kind", "text"} and "kind" in given:
+        return Structure(**given)
+    if given is None or isinstance(given, Structure):
+        return given
+    raise RequestError(f"structure must be a Structure or nothing, got {_shown(given)}.")
 
 
 def _as_tuple(name: str, given: object) -> tuple[Any, ...]:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from ..config import Config, EngineConfig
 from ..defaults import make_registry as make_registry
-from ..errors import ConfigError
+from ..errors import ConfigError, PluginError
 from ..interfaces import KVAllocator, TensorReader
 from ..model.spec import ModelSpec
-from ..records import Device, KVSpec, KVView, Limits
+from ..records import Device, KVSpec, KVView, Limits, Vocabulary
 from ..registry import Bound, Registry
 from .device import choose_dtype as choose_dtype
 from .device import device_of as device_of
@@ -48,8 +48,12 @@ def assemble(
     device: Device,
     *,
     clock: Callable[[], float] = time.monotonic,
+    vocabulary: Callable[[], Vocabulary] | None = None,
 ) -> Assembled:
-    """Ask every hook of an engine and its worker. Raises PluginError or ConfigError; loads nothing."""
+    """Ask every hook of an engine and its worker. Raises PluginError or ConfigError; loads nothing.
+
+    vocabulary: reads what each token stands for; without one, a plugin that needs it cannot be on.
+    """
     from ..model.worker import LocalWorker
 
     limits = make_limits(config.engine, spec)
@@ -62,7 +66,7 @@ def assemble(
     executor = (executor_wrappers or [executor_base])[-1]
     policy, modifiers = registry.schedule(limits=limits)
     proposer = registry.one("propose_tokens", model=spec, limits=limits)
-    logits_stages = registry.every("logits", model=spec)
+    logits_stages = registry.every("logits", model=spec, vocabulary=vocabulary or no_vocabulary, clock=clock)
     sinks = registry.every("observe")
 
     providers = [executor, policy, *modifiers, proposer, *logits_stages]
@@ -96,6 +100,10 @@ def assemble(
         clock=clock,
     )
     return Assembled(Engine(parts), registry, limits, kv, kv_spec, device)
+
+
+def no_vocabulary() -> Vocabulary:
+    raise PluginError("this engine has no tokenizer, so that nobody knows what its tokens stand for")
 
 
 def make_limits(config: EngineConfig, spec: ModelSpec) -> Limits:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from ..model.files import ModelFiles
 from ..model.spec import ModelSpec
 from ..model.store import resolve
 from ..model.tokenizer import Tokenizer
+from ..model.vocabulary import read_vocabulary
 from ..plan import EffectivePlan, effective_plan
 from ..records import Device, Limits
 from ..registry import Bound, Registry
@@ -87,7 +89,8 @@ def build(found: Found, clock: Callable[[], float] = time.monotonic, *, has_ingr
 
     registry, spec = found.registry, found.spec
     reader = lambda: SafetensorsReader(found.files.weights)  # noqa: E731
-    parts = assemble(found.config, registry, spec, reader, found.device, clock=clock)
+    vocabulary = partial(read_vocabulary, found.tokenizer, spec.vocab_size)
+    parts = assemble(found.config, registry, spec, reader, found.device, clock=clock, vocabulary=vocabulary)
     stages = registry.every("on_ingress", model=spec) if has_ingress else registry.leave("on_ingress")
     controls = registry.every("control", engine=parts.engine)
     plan = effective_plan(

@@ -25,7 +25,11 @@ def run_control(controls: Iterable[Bound[Control]], plugin: str, command: str, a
 
 def read_stats(controls: Iterable[Bound[Control]]) -> dict[str, dict[str, float]]:
     """Every plugin's counters, by plugin. Raises PluginFault."""
-    return {bound.plugin: dict(told(bound.plugin, "stats", bound.value.stats)) for bound in controls}
+    return {bound.plugin: told(bound.plugin, "stats", partial(numbers, bound.value)) for bound in controls}
+
+
+def numbers(control: Control) -> dict[str, float]:
+    return {name: float(value) for name, value in control.stats().items()}
 
 
 def told(plugin: str, method: str, ask: Callable[[], Any]) -> Any:

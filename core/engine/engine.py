@@ -8,9 +8,9 @@ import math
 import threading
 import zlib
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from ..errors import PluginFault, RequestError
 from ..records import (
     BlockCopy,
     Draft,
-    DraftView,
     Event,
     IntArray,
     Plan,
@@ -30,14 +29,13 @@ from ..sampling_params import SamplingParams
 from .admission import check_request, new_sequences
 from .audit import audit_engine
 from .batching import make_batch
+from .choosing import Choosing
 from .driver import Chosen, Driver, running_part
 from .emission import Emission, FinishReason, emission_of
-from .outcome import Outcome, draft_of, outcomes
+from .outcome import Outcome, outcomes
 from .parts import Parts, Submitted
 from .requests import Requests
-from .sampler import Sampler
 from .sequence import Sequence
-from .verify import Entries, fitted, no_draft, verify
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +49,7 @@ class Engine:
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
         self.executor = parts.executor.value
-        self.sampler = Sampler(parts.vocab_size, parts.eos_ids)
+        self.choosing = Choosing(parts)
         self.in_flight: deque[Submitted] = deque()
         self.at_risk: list[Sequence] = []
         """Who fails if the stage that runs now fails."""
@@ -148,19 +146,7 @@ class Engine:
     def propose(self, chosen: list[Chosen]) -> Draft:
         """Drafts for the rows that were given room for some."""
         self.at_risk = [wish.sequence for wish in chosen]
-        wanted = np.array([wish.num_drafts for wish in chosen], dtype=np.int64)
-        if self.parts.proposer is None or not wanted.any():
-            return no_draft(len(chosen))
-        tokens = tuple(wish.sequence.tokens.view for wish in chosen)
-        rows = np.array([wish.sequence.row for wish in chosen], dtype=np.int64)
-        for given in (rows, wanted):
-            given.setflags(write=False)
-        proposer = self.parts.proposer
-        draft = proposer.value.propose(DraftView(self.num_steps, self.parts.seed, rows, tokens), wanted)
-        try:
-            return fitted(draft, wanted, self.parts.vocab_size)
-        except (ValueError, AttributeError, TypeError) as error:
-            raise PluginFault(proposer.plugin, "propose", str(error)) from error
+        return self.choosing.propose(self.num_steps, chosen)
 
     def execute(self, chosen: list[Chosen], copies: list[BlockCopy], draft: Draft) -> None:
         """Hand the step to the executor."""
@@ -185,10 +171,8 @@ class Engine:
 
     def verify(self, step: Submitted, output: StepOutput) -> list[Outcome]:
         """Sample every row that has no more to compute, see which drafts stand, and cut where an output ends."""
-        rows = np.array([step.chosen[index].sequence.row for index in step.sampling], dtype=np.int64)
-        entries = Entries.of(rows, draft_of(step.draft, step.sampling))
-        verified = verify(self.sampler, output.logits, entries, self._allowed(entries))
-        return outcomes(step.chosen, step.sampling, entries.starts, verified, output, self.parts.limits.max_model_len)
+        verified, starts = self.choosing.verify(step, output)
+        return outcomes(step.chosen, step.sampling, starts, verified, output, self.parts.limits.max_model_len)
 
     def commit(self, results: list[Outcome]) -> None:
         """What was computed and accepted becomes the row's own, and may be found by others."""
@@ -203,8 +187,7 @@ class Engine:
                 sequence.num_pooled += result.num_pooled
             self.driver.commit(sequence)
             self._wake_siblings(sequence)
-            for stage in self.parts.logits_stages:
-                stage.value.advance(sequence.row, tuple(result.token_ids.tolist()))
+            self.choosing.advance(sequence, tuple(result.token_ids.tolist()))
 
     def emit(self, step: Submitted, results: list[Outcome]) -> None:
         """Say what is new, and end what has ended."""
@@ -221,7 +204,7 @@ class Engine:
                 self._finish(sequence, result.reason, result.error, result)
             elif len(result.token_ids) or result.prompt_scores is not None:
                 self.emissions.append(emission_of(sequence, result))
-        self._tell_proposer(step, results)
+        self.choosing.commit(step.chosen, results)
         seconds = now - step.started
         self.step_seconds += seconds
         self.events.append(Event("step", now, values={"rows": len(results), "seconds": seconds}))
@@ -268,15 +251,17 @@ class Engine:
             priority=priority,
             pooling=pooling,
         )
+        self.choosing.add(sequences)
         for sequence in sequences:
             ticket = fork_ticket(sequences[0].row) if sequence.child and self.driver.can_fork else None
             self.requests.add(sequence, ticket or hold)
-            self.sampler.add(sequence.row, params, sequence.seed, sequence.child, known_tokens(sequence))
             self._record("queued", sequence)
 
     def check(self, prompt: IntArray, params: SamplingParams) -> None:
-        """Raise RequestError, with the numbers, for a request that can never run here."""
+        """Raise RequestError, with the numbers, for a request that can never run here; PluginFault in a plugin's name."""
         check_request(prompt, params, self.parts.limits, self.parts.kv, self.parts.vocab_size)
+        if params.structure is not None:
+            self.choosing.check(params.structure)
 
     def abort(self, request: str, child: int | None = None) -> None:
         """End a request, or one of its outputs, wherever it is; an unknown or finished one is ignored."""
@@ -313,7 +298,7 @@ class Engine:
 
     def audit(self) -> list[str]:
         """Everything that is lost, held twice or held by the dead; empty when all is well."""
-        return audit_engine(self.requests, self.driver.allocator.value, self.sampler)
+        return audit_engine(self.requests, self.driver.allocator.value, self.choosing.sampler)
 
     # -- failure ----------------------------------------------------------------------------------------------------
 
@@ -379,30 +364,6 @@ class Engine:
         self.at_risk = [wish.sequence for wish in wishes]
         return self.driver.grow(wishes, plan)
 
-    def _allowed(self, entries: Entries) -> Any:
-        """`[L, V]` tokens that every logits stage allows, or None."""
-        allowed, shape = None, (len(entries.rows), self.parts.vocab_size)
-        for stage in self.parts.logits_stages:
-            mask = stage.value.mask(entries.rows, entries.prefixes, entries.offsets)
-            if mask is None:
-                continue
-            if not (isinstance(mask, np.ndarray) and mask.dtype == bool and mask.shape == shape):
-                raise PluginFault(stage.plugin, "mask", f"returned something else than None or booleans {list(shape)}")
-            allowed = mask if allowed is None else allowed & mask
-        if allowed is None:
-            return None
-        import torch
-
-        return torch.from_numpy(allowed)
-
-    def _tell_proposer(self, step: Submitted, results: list[Outcome]) -> None:
-        if self.parts.proposer is None:
-            return
-        alive = [(wish, result) for wish, result in zip(step.chosen, results, strict=True) if wish.sequence.is_alive]
-        rows = np.array([wish.sequence.row for wish, _ in alive], dtype=np.int64)
-        num_accepted = np.array([result.num_computed - wish.num_tokens for wish, result in alive], dtype=np.int64)
-        self.parts.proposer.value.commit(rows, num_accepted)
-
     def _wake_siblings(self, parent: Sequence) -> None:
         """Once the prompt is computed, its held siblings share it; those that cannot compute it themselves."""
         ticket = fork_ticket(parent.row)
@@ -418,11 +379,7 @@ class Engine:
         # until its KV is given back, what fails leaves it in doubt
         self.at_risk.append(sequence)
         self._record("preempted", sequence, tokens=sequence.num_tokens)
-        self._drop(sequence)
-
-    def _drop(self, sequence: Sequence) -> None:
-        if self.parts.proposer is not None:
-            self.parts.proposer.value.drop(np.array([sequence.row], dtype=np.int64))
+        self.choosing.drop_drafts(sequence)
 
     def _finish(self, sequence: Sequence, reason: FinishReason, error: str = "", result: Outcome | None = None) -> None:
         """The one way out: its end is said once, and all it holds is given back, whoever raises on the way."""
@@ -432,12 +389,9 @@ class Engine:
         # siblings that wait for its prompt compute it themselves
         self.requests.complete(fork_ticket(sequence.row))
         self.requests.remove(sequence)
-        self.sampler.remove(sequence.row)
         with ExitStack() as everybody:
             everybody.callback(self.driver.release, sequence)
-            everybody.callback(self._drop, sequence)
-            for stage in self.parts.logits_stages:
-                everybody.callback(stage.value.drop, np.array([sequence.row], dtype=np.int64))
+            self.choosing.remove(sequence, everybody)
 
     def _record(self, kind: EventKind, sequence: Sequence, **values: float) -> None:
         if self.parts.sinks:
@@ -455,7 +409,3 @@ EVENT_OF: Mapping[FinishReason, EventKind] = {
 
 def fork_ticket(row: int) -> str:
     return f"fork {row}"
-
-
-def known_tokens(sequence: Sequence) -> Callable[[], tuple[IntArray, int]]:
-    return lambda: (sequence.tokens.view, sequence.num_prompt)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..engine.client import EngineClient
+from ..engine.controls import read_stats, run_control
 from ..errors import RequestError
 from ..registry import Registry
-from ..running_controls import read_stats, run_control
 
 GATEWAY_HOOKS = ("on_ingress", "route")
 

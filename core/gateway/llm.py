@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -12,28 +11,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-import numpy as np
-
-from .. import VERSION
-from ..config import Config, build_config, unknown
-from ..engine.assemble import assemble, choose_dtype, device_of, make_registry
+from ..config import Config, build_config
+from ..engine.build import build_engine
+from ..engine.controls import read_stats, run_control
 from ..engine.emission import Vector
-from ..errors import ConfigError, PluginFault, RequestError, SwitchgearError
-from ..model.architectures import model_spec
-from ..model.chat import render
-from ..model.store import resolve
+from ..errors import RequestError
 from ..model.tokenizer import Tokenizer
-from ..model.weights import SafetensorsReader
-from ..plan import EffectivePlan, effective_plan
+from ..plan import EffectivePlan
 from ..records import IngressRequest, IntArray, Outcome
 from ..sampling_params import SamplingParams
 from .embedding import EmbeddingRequest, normalized
 from .ingress import IngressChain
 from .live import LiveRequest
+from .prompts import Message, Prompt, Prompts
 from .results import Chunk, Result
 
-Prompt = str | Sequence[int]
-Message = Mapping[str, Any]
 Encoded = tuple[IntArray, Prompt, tuple[Message, ...]]
 """Token ids, the prompt they came from, and the conversation it was rendered from."""
 
@@ -76,31 +68,14 @@ class LLM:
         return llm
 
     def _build(self, config: Config, classes: tuple[type, ...], cache: Path | None, clock: Callable[[], float]) -> None:
-        dtype, dtype_reason = choose_dtype(config.model.dtype)
-        registry = make_registry(config, classes)
-        files = resolve(config.model.name, dtype, cache=cache, progress=sys.stderr.isatty())
-        self.tokenizer = Tokenizer(files)
-        spec = model_spec(config.model.name, files.config, self.tokenizer.eos_ids)
-        reader = lambda: SafetensorsReader(files.weights)  # noqa: E731
-        built = assemble(config, registry, spec, reader, device_of(dtype), clock=clock)
-        self._engine = built.engine
-        self._registry = registry
-        self._ingress = IngressChain(registry, registry.every("on_ingress", model=spec))
-        self._controls = registry.every("control", engine=self._engine)
+        built = build_engine(config, classes, cache, clock)
         self.config = config
-        self.plan: EffectivePlan = effective_plan(
-            config,
-            registry,
-            version=VERSION,
-            architecture=spec.architecture,
-            dtype_reason=dtype_reason,
-            device=built.device,
-            limits=built.limits,
-            kv=built.kv,
-            kv_spec=built.kv_spec,
-        )
-        self.model_path: Path = files.source
-        self._tokenizer_config = files.tokenizer_config
+        self.plan: EffectivePlan = built.plan
+        self.model_path: Path = built.files.source
+        self.prompts = Prompts(built.files, built.tokenizer)
+        self._engine = built.engine
+        self._ingress = IngressChain(built.registry, built.stages)
+        self._controls = built.controls
         self._live: dict[str, LiveRequest] = {}
         self._embeddings: dict[str, EmbeddingRequest] = {}
         self._counter = itertools.count()
@@ -116,7 +91,7 @@ class LLM:
         params: one for all, or one for each. Raises RequestError for a bad prompt before anything runs; a request that
         fails later has finish_reason "error" and says why in `error`.
         """
-        return self._complete([(self._encode(prompt), prompt, ()) for prompt in list_of_prompts(prompts)], params)
+        return self._complete([self._encode(prompt) for prompt in list_of_prompts(prompts)], params)
 
     def chat(
         self,
@@ -136,10 +111,10 @@ class LLM:
         """
         given: Any = prompt
         is_chat = not isinstance(given, str) and bool(given) and isinstance(given[0], Mapping)
-        token_ids, text, messages = self._encode_chat(given) if is_chat else (self._encode(given), given, ())
+        encoded = self._encode_chat(given) if is_chat else self._encode(given)
         self._check_open()
-        self._engine.check(token_ids, params := params or SamplingParams())
-        return self._stream((token_ids, text, messages), params)
+        self._engine.check(encoded[0], params := params or SamplingParams())
+        return self._stream(encoded, params)
 
     def _stream(self, encoded: Encoded, params: SamplingParams) -> Generator[Chunk]:
         # submitted here, since closing a generator that never started runs none of it
@@ -180,7 +155,7 @@ class LLM:
 
         Raises RequestError for a bad prompt before anything runs, and for one that failed while it ran.
         """
-        encoded = [self._encode(prompt) for prompt in list_of_prompts(prompts)]
+        encoded = [self.prompts.encode(prompt) for prompt in list_of_prompts(prompts)]
         self._check_open()
         params = SamplingParams(max_tokens=1)
         for token_ids in encoded:
@@ -203,28 +178,22 @@ class LLM:
     @property
     def has_chat_template(self) -> bool:
         """Whether the model was made for conversations."""
-        return bool(self._tokenizer_config.get("chat_template"))
+        return self.prompts.has_chat_template
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.prompts.tokenizer
 
     def num_tokens(self, messages: Sequence[Message]) -> int:
         """Prompt tokens of a conversation in the model's chat template."""
         return len(self._encode_chat(messages)[0])
 
-    def _encode(self, prompt: Prompt, add_special: bool = True) -> IntArray:
-        if isinstance(prompt, str):
-            return np.array(self.tokenizer.encode(prompt, add_special=add_special), dtype=np.int64)
-        if not all(isinstance(token, int | np.integer) and not isinstance(token, bool) for token in prompt):
-            raise RequestError("a prompt is a text or a list of token ids: this list holds something else")
-        if not all(-(2**63) <= int(token) < 2**63 for token in prompt):
-            raise RequestError(
-                f"a token id is out of range: this model's ids go from 0 to {self.tokenizer.vocab_size - 1}"
-            )
-        return np.array(prompt, dtype=np.int64)
+    def _encode(self, prompt: Prompt) -> Encoded:
+        return self.prompts.encode(prompt), prompt, ()
 
     def _encode_chat(self, messages: Any) -> Encoded:
-        if not isinstance(messages, Sequence) or not messages:
-            raise RequestError("a conversation needs at least one message, each with a role and a content")
-        text = render(messages, self._tokenizer_config)
-        return np.array(self.tokenizer.encode(text, add_special=False), dtype=np.int64), text, tuple(messages)
+        token_ids, text = self.prompts.encode_chat(messages)
+        return token_ids, text, tuple(messages)
 
     def _submit(
         self, token_ids: IntArray, prompt: Prompt, messages: tuple[Message, ...], params: SamplingParams
@@ -244,7 +213,7 @@ class LLM:
         try:
             # as the stages left it
             if visit.request.prompt != request.prompt:
-                token_ids = self._encode(visit.request.prompt, add_special=not messages)
+                token_ids = self.prompts.encode(visit.request.prompt, add_special=not messages)
             if visit.request.sampling != request.sampling:
                 options: dict[str, Any] = dict(visit.request.sampling)
                 params = SamplingParams(**options)
@@ -297,17 +266,11 @@ class LLM:
 
     def control(self, plugin: str, command: str, **arguments: Any) -> Any:
         """Run a plugin's named command."""
-        controls = {bound.plugin: bound.value for bound in self._controls}
-        if plugin not in controls:
-            raise ConfigError(unknown("plugin with commands", plugin, controls))
-        commands = told(plugin, "commands", controls[plugin].commands)
-        if command not in commands:
-            raise ConfigError(unknown(f"command of plugin {plugin!r}", command, commands))
-        return told(plugin, command, partial(commands[command], **arguments))
+        return run_control(self._controls, plugin, command, arguments)
 
     def stats(self) -> dict[str, dict[str, float]]:
         """Every plugin's counters, by plugin."""
-        return {bound.plugin: dict(told(bound.plugin, "stats", bound.value.stats)) for bound in self._controls}
+        return read_stats(self._controls)
 
     def audit(self) -> list[str]:
         """What is lost, held twice or held by the dead in the engine's books; empty when all is well."""
@@ -334,16 +297,6 @@ class LLM:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def told(plugin: str, method: str, ask: Callable[[], Any]) -> Any:
-    """What a plugin answers outside of any step; what it raises is a PluginFault in its name."""
-    try:
-        return ask()
-    except SwitchgearError:
-        raise
-    except Exception as error:
-        raise PluginFault(plugin, method, error) from error
 
 
 def list_of_prompts(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:

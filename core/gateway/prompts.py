@@ -20,8 +20,8 @@ Message = Mapping[str, Any]
 class Prompts:
     """One model's way of reading text. Safe to share between threads."""
 
-    def __init__(self, files: ModelFiles) -> None:
-        self.tokenizer = Tokenizer(files)
+    def __init__(self, files: ModelFiles, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
         self.template_variables = files.tokenizer_config
         """What tokenizer_config.json says, the chat template among it."""
 

@@ -27,6 +27,8 @@ class TokenLogprob:
     token: str
     """Its text; U+FFFD where it is part of a character."""
     logprob: float
+    token_bytes: bytes | None = None
+    """What it stands for, to the byte, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,9 @@ from ..engine.emission import Emission
 from ..errors import RequestError, SwitchgearError
 from ..model.architectures import model_spec
 from ..model.store import resolve
+from ..model.tokenizer import Tokenizer
 from ..plan import EffectivePlan
-from ..records import IngressRequest, IntArray, Outcome
+from ..records import IngressRequest, IntArray, Outcome, Pooling
 from ..sampling_params import SamplingParams
 from .ask import Ask
 from .controls import Controls
@@ -83,7 +84,7 @@ class Service:
             max_restarts=max_restarts,
         )
         self._streams: dict[str, Stream] = {}
-        self._pools: dict[str, Pooling] = {}
+        self._embeddings: dict[str, Embedding] = {}
 
     def launch(self) -> None:
         """Start the engine's process; it loads while this one goes on."""
@@ -99,7 +100,7 @@ class Service:
 
     def _read_model(self, plan: EffectivePlan) -> None:
         files = resolve(self.config.model.name, plan.dtype, cache=self.cache, progress=False)
-        self.prompts = Prompts(files)
+        self.prompts = Prompts(files, Tokenizer(files))
         spec = model_spec(self.config.model.name, files.config, self.prompts.tokenizer.eos_ids)
         self.hidden_size = spec.hidden_size
         registry = make_registry(self.config)
@@ -114,7 +115,7 @@ class Service:
     @property
     def num_open(self) -> int:
         """Requests that have not ended."""
-        return len(self._streams) + len(self._pools)
+        return len(self._streams) + len(self._embeddings)
 
     async def close(self) -> None:
         """End what runs, the engine's process included. Closing twice is fine."""
@@ -182,11 +183,11 @@ class Service:
 
     # -- vectors ----------------------------------------------------------------------------------------------------
 
-    async def embed(self, ask: Ask, visitor: Visitor, pooling: str) -> Embedded:
+    async def embed(self, ask: Ask, visitor: Visitor, pooling: Pooling) -> Embedded:
         """The model's hidden states after the last layer, pooled over the prompt ("mean") or of its "last" token."""
         token_ids, _ = await self._read(ask)
-        waiting = Pooling()
-        self._pools[visitor.request_id] = waiting
+        waiting = Embedding()
+        self._embeddings[visitor.request_id] = waiting
         params = SamplingParams(max_tokens=1)
         try:
             self.client.add(
@@ -202,7 +203,7 @@ class Service:
         except TimeoutError:
             raise deadline_exceeded() from None
         finally:
-            del self._pools[visitor.request_id]
+            del self._embeddings[visitor.request_id]
             if not waiting.is_over:
                 self.client.abort(visitor.request_id)
         return Embedded(vector, len(token_ids))
@@ -213,20 +214,20 @@ class Service:
         for emission in emissions:
             if stream := self._streams.get(emission.request):
                 stream.take(emission)
-            elif waiting := self._pools.get(emission.request):
+            elif waiting := self._embeddings.get(emission.request):
                 waiting.take(emission)
 
     def _on_refused(self, request: str, reason: str) -> None:
         self._fail(request, RequestError(reason))
 
     def _on_down(self, cause: str) -> None:
-        for request in [*self._streams, *self._pools]:
+        for request in [*self._streams, *self._embeddings]:
             self._fail(request, EngineDown(cause))
 
     def _fail(self, request: str, error: Exception) -> None:
         if stream := self._streams.get(request):
             stream.fail(error)
-        elif waiting := self._pools.get(request):
+        elif waiting := self._embeddings.get(request):
             waiting.fail(error)
 
     def _ended(self, stream: Stream) -> None:
@@ -313,7 +314,7 @@ class Stream(AsyncIterator[list[Chunk]]):
         return Outcome("error", error=str(self.error)) if self.error is not None else self.live.outcome()
 
 
-class Pooling:
+class Embedding:
     """A vector that is being computed."""
 
     def __init__(self) -> None:

@@ -1,57 +1,25 @@
-"""The architecture table: how a family's config.json becomes a `ModelSpec`. A family is data, not a class.
-
-A new family is a new row: which names its checkpoint uses, which config keys it has, and what is fixed for it.
-"""
+"""From a config.json to a `ModelSpec`, by the family's row in the architecture table."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import ModelError
 from ..records import LayerSpec
-from .spec import ModelSpec, RopeSpec
-
-LLAMA_NAMES: Mapping[str, str] = {
-    "embedding": "model.embed_tokens",
-    "head": "lm_head",
-    "final_norm": "model.norm",
-    "input_norm": "model.layers.{n}.input_layernorm",
-    "mlp_norm": "model.layers.{n}.post_attention_layernorm",
-    "qkv": "model.layers.{n}.self_attn.qkv_proj",
-    "q": "model.layers.{n}.self_attn.q_proj",
-    "k": "model.layers.{n}.self_attn.k_proj",
-    "v": "model.layers.{n}.self_attn.v_proj",
-    "o": "model.layers.{n}.self_attn.o_proj",
-    "gate_up": "model.layers.{n}.mlp.gate_up_proj",
-    "gate": "model.layers.{n}.mlp.gate_proj",
-    "up": "model.layers.{n}.mlp.up_proj",
-    "down": "model.layers.{n}.mlp.down_proj",
-}
+from .families import ARCHITECTURES, SWITCHES, Architecture
+from .rope_config import LAYER_TYPES, rope_spec
+from .spec import ExpertsSpec, ModelSpec
 
 ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu"}
 
 
-@dataclass(frozen=True, slots=True)
-class Architecture:
-    """One row of the table. A key is looked up in config.json; a row without a key fixes the value itself."""
-
-    names: Mapping[str, str] = field(default_factory=lambda: LLAMA_NAMES)
-    qkv_bias_key: str = "attention_bias"
-    o_bias_key: str = "attention_bias"
-    mlp_bias_key: str = "mlp_bias"
-    activation_key: str = "hidden_act"
-
-
-ARCHITECTURES: Mapping[str, Architecture] = {
-    "LlamaForCausalLM": Architecture(),
-}
-
-
 def model_spec(name: str, config: Mapping[str, Any], eos_ids: frozenset[int] = frozenset()) -> ModelSpec:
-    """The spec of a Hugging Face config.json. Unknown architectures and missing keys are errors that say which."""
+    """The spec of a Hugging Face config.json.
+
+    Raises ModelError, which names the architecture, the key or the value that this engine does not know.
+    """
     architecture = (config.get("architectures") or ["(none named)"])[0]
     if architecture not in ARCHITECTURES:
         raise ModelError(
@@ -60,11 +28,23 @@ def model_spec(name: str, config: Mapping[str, Any], eos_ids: frozenset[int] = f
         )
     row = ARCHITECTURES[architecture]
     try:
-        return build_spec(name, architecture, row, config, eos_ids)
+        return build_spec(name, architecture, row, settings_of(row, config), eos_ids)
     except KeyError as error:
         raise ModelError(f"config.json of model {name!r} lacks {error}: the checkpoint is incomplete") from error
     except (TypeError, ValueError) as error:
         raise ModelError(f"config.json of model {name!r} cannot be used: {error}") from error
+
+
+def settings_of(row: Architecture, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The config with the family's defaults. Refuses a switch that the family does not have."""
+    if row.text_config:
+        config = config[row.text_config]
+    fixed = {**{key: value for key, value in SWITCHES.items() if key not in row.defaults}, **row.fixed}
+    given = {**(config.get("rope_parameters") or {}), **config}
+    for key, value in fixed.items():
+        if given.get(key) not in (None, value):
+            raise ValueError(f"{key} is {given[key]!r}, and this engine runs the architecture only with {value!r}")
+    return {**row.defaults, **config, **fixed}
 
 
 def build_spec(
@@ -78,24 +58,39 @@ def build_spec(
     activation = config.get(row.activation_key, "silu")
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation {activation!r} is unknown; known are {', '.join(ACTIVATIONS)}")
-    max_model_len = positive(config, "max_position_embeddings")
-    layer = LayerSpec(num_heads, num_kv_heads, head_size, scale=head_size**-0.5)
     num_layers = positive(config, "num_hidden_layers")
+    is_rotated = rotated_layers(config, num_layers)
+    is_local = local_layers(row, config, is_rotated)
+    window, scale, soft_cap = window_of(config), score_scale(config, head_size), config["attn_logit_softcapping"]
+    ropes = {local: rope_spec(config, head_size, local) for local in {*is_local}}
+    experts, expert_layers = experts_spec(config, num_layers)
     return ModelSpec(
         name=name,
         architecture=architecture,
         vocab_size=positive(config, "vocab_size"),
         hidden_size=hidden_size,
         intermediate_size=positive(config, "intermediate_size"),
-        max_model_len=max_model_len,
+        max_model_len=positive(config, "max_position_embeddings"),
         norm_eps=float(config.get("rms_norm_eps", 1e-6)),
         activation=ACTIVATIONS[activation],  # type: ignore[arg-type]  # values are the spec's literals
-        layers=(layer,) * num_layers,
-        ropes=(rope_spec(config, head_size, max_model_len),) * num_layers,
+        layers=tuple(
+            LayerSpec(num_heads, num_kv_heads, head_size, scale, window if local else None, soft_cap)
+            for local in is_local
+        ),
+        ropes=tuple(ropes[local] if rotates else None for local, rotates in zip(is_local, is_rotated, strict=True)),
         tie_embeddings=bool(config.get("tie_word_embeddings", False)),
-        qkv_bias=bool(config.get(row.qkv_bias_key, False)),
-        o_bias=bool(config.get(row.o_bias_key, False)),
-        mlp_bias=bool(config.get(row.mlp_bias_key, False)),
+        qkv_bias=bool(config["attention_bias"]),
+        o_bias=bool(config["attention_bias"]) and row.o_bias,
+        mlp_bias=bool(config["mlp_bias"]),
+        norm_offset=row.norm_offset,
+        wide_norms=row.wide_norms,
+        norms_all_heads=row.norms_all_heads,
+        embedding_multiplier=hidden_size**0.5 if row.scales_embedding else float(config["embedding_multiplier"]),
+        residual_multiplier=float(config["residual_multiplier"]),
+        logit_multiplier=1.0 / float(config["logits_scaling"]),
+        logit_soft_cap=config["final_logit_softcapping"],
+        experts=experts,
+        expert_layers=expert_layers,
         eos_ids=eos_ids,
         names=row.names,
     )
@@ -108,43 +103,73 @@ def positive(config: Mapping[str, Any], key: str) -> int:
     return value
 
 
-def rope_spec(config: Mapping[str, Any], head_size: int, max_model_len: int) -> RopeSpec:
-    """Both spellings: `rope_parameters` (new), or `rope_theta` with `rope_scaling` (old)."""
-    parameters = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
-    theta = float(parameters.get("rope_theta") or config.get("rope_theta") or 10000.0)
-    kind = parameters.get("rope_type") or parameters.get("type") or "default"
-    rotary_size = int(head_size * parameters.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0)))
-    if kind == "default":
-        return RopeSpec(theta, rotary_size=rotary_size)
-    factor = float(parameters["factor"])
-    original = int(parameters.get("original_max_position_embeddings") or max_model_len)
-    if kind == "linear":
-        return RopeSpec(theta, "linear", rotary_size, factor)
-    if kind == "llama3":
-        low, high = float(parameters["low_freq_factor"]), float(parameters["high_freq_factor"])
-        return RopeSpec(theta, "llama3", rotary_size, factor, low, high, original_max_len=original)
-    if kind == "yarn":
-        attention_factor = parameters.get("attention_factor") or yarn_attention_factor(parameters, factor)
-        return RopeSpec(
-            theta,
-            "yarn",
-            rotary_size,
-            factor,
-            original_max_len=original,
-            beta_fast=float(parameters.get("beta_fast") or 32.0),
-            beta_slow=float(parameters.get("beta_slow") or 1.0),
-            attention_factor=float(attention_factor),
-        )
-    raise ValueError(f"rope scaling {kind!r} is unknown; known are default, linear, llama3, yarn")
+def score_scale(config: Mapping[str, Any], head_size: int) -> float:
+    if config["query_pre_attn_scalar"] is not None:
+        return math.pow(config["query_pre_attn_scalar"], -0.5)
+    if config["attention_multiplier"] is not None:
+        return float(config["attention_multiplier"])
+    return math.pow(head_size, -0.5)
 
 
-def yarn_attention_factor(parameters: Mapping[str, Any], factor: float) -> float:
-    """YaRN section 3.4: 0.1 ln(factor) + 1, or the ratio of two such terms where a checkpoint names both."""
+def rotated_layers(config: Mapping[str, Any], num_layers: int) -> Sequence[bool]:
+    """Whether each layer has rope. `no_rope_layers` has a 1 for those that do."""
+    flags = config["no_rope_layers"]
+    if flags is None:
+        interval = config.get("no_rope_layer_interval") or num_layers + 1
+        flags = [(layer + 1) % interval != 0 for layer in range(num_layers)]
+    if len(flags) != num_layers:
+        raise ValueError(f"no_rope_layers holds {len(flags)} entries for {num_layers} layers")
+    return [bool(flag) for flag in flags]
 
-    def magnitude(weight: float) -> float:
-        return 0.1 * weight * math.log(factor) + 1.0 if factor > 1.0 else 1.0
 
-    mscale, mscale_all_dim = parameters.get("mscale"), parameters.get("mscale_all_dim")
-    if mscale and mscale_all_dim:
-        return magnitude(mscale) / magnitude(mscale_all_dim)
-    return magnitude(1.0)
+def window_of(config: Mapping[str, Any]) -> int | None:
+    """Tokens that a local layer sees; None where that is the whole context."""
+    if config["sliding_window"] is None or not config.get("use_sliding_window", True):
+        return None
+    window = positive(config, "sliding_window")
+    return window if window < positive(config, "max_position_embeddings") else None
+
+
+def local_layers(row: Architecture, config: Mapping[str, Any], is_rotated: Sequence[bool]) -> Sequence[bool]:
+    """Whether each layer is one of those that a window is for."""
+    types = config["layer_types"]
+    if types is None:
+        return [is_windowed(row, config, layer, rotates) for layer, rotates in enumerate(is_rotated)]
+    if len(types) != len(is_rotated):
+        raise ValueError(f"layer_types holds {len(types)} entries for {len(is_rotated)} layers")
+    unknown = sorted({*types} - {*LAYER_TYPES})
+    if unknown:
+        raise ValueError(f"layer type {unknown[0]!r} is unknown; known are {', '.join(LAYER_TYPES)}")
+    return [layer_type == "sliding_attention" for layer_type in types]
+
+
+def is_windowed(row: Architecture, config: Mapping[str, Any], layer: int, is_rotated: bool) -> bool:
+    match row.windowed:
+        case "none":
+            return False
+        case "all":
+            return True
+        case "late":
+            return layer >= int(config["max_window_layers"])
+        case "most":
+            return (layer + 1) % positive(config, "sliding_window_pattern") != 0
+        case "unrotated":
+            return not is_rotated
+
+
+def experts_spec(config: Mapping[str, Any], num_layers: int) -> tuple[ExpertsSpec | None, frozenset[int]]:
+    """The experts of a model and the layers that have them."""
+    num_experts = config["num_local_experts"] or config["num_experts"]
+    if num_experts is None:
+        return None, frozenset()
+    num_active = positive(config, "num_experts_per_tok")
+    if num_active > num_experts:
+        raise ValueError(f"a token cannot go to {num_active} of {num_experts} experts")
+    experts = ExpertsSpec(
+        num_experts=num_experts,
+        num_active=num_active,
+        intermediate_size=config.get("moe_intermediate_size") or positive(config, "intermediate_size"),
+        renormalize=bool(config.get("norm_topk_prob", True)),
+    )
+    step, dense = config.get("decoder_sparse_step", 1), config.get("mlp_only_layers") or ()
+    return experts, frozenset(layer for layer in range(num_layers) if (layer + 1) % step == 0 and layer not in dense)

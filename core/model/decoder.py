@@ -1,6 +1,6 @@
 """The decoder: one forward for every family, over a ragged batch of tokens. Reads top to bottom.
 
-Shapes: `T` tokens in the step, `E` hidden size, `H` query heads, `K` KV heads, `D` head size.
+Shapes: `T` tokens in the step, `E` hidden size, `H` query heads, `K` KV heads, `D` head size, `V` vocabulary.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import torch
 
 from ..interfaces import AttentionImpl, Linear
 from ..records import KVCache, LayerSpec
+from .ops import capped
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,18 +23,54 @@ class Ops:
     rms_norm: Callable[..., tuple[torch.Tensor, torch.Tensor]]
     rope: Callable[..., torch.Tensor]
     act_mul: Callable[..., torch.Tensor]
+    experts: Callable[..., torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class FeedForward:
+    """Every token through the same two linears."""
+
+    gate_up: Linear
+    down: Linear
+    activation: str
+    ops: Ops
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(self.ops.act_mul(self.gate_up(x), self.activation))
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """Each token through the few experts that the router picks for it."""
+
+    router: Linear
+    gate_up: tuple[Linear, ...]
+    down: tuple[Linear, ...]
+    num_active: int
+    renormalize: bool
+    activation: str
+    ops: Ops
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return self.ops.experts(
+            x, self.router(x), self.gate_up, self.down, self.num_active, self.renormalize, self.activation
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderLayer:
-    """What one layer owns."""
+    """What one layer owns. A norm that is None does nothing."""
 
-    input_norm: torch.Tensor
-    mlp_norm: torch.Tensor
+    input_norm: torch.Tensor | None
     qkv: Linear
+    q_norm: torch.Tensor | None
+    """`[D]` for each head by itself, or `[H * D]` for all of them together."""
+    k_norm: torch.Tensor | None
     o: Linear
-    gate_up: Linear
-    down: Linear
+    post_attention_norm: torch.Tensor | None
+    mlp_norm: torch.Tensor | None
+    feed_forward: FeedForward | Experts
+    post_mlp_norm: torch.Tensor | None
     spec: LayerSpec
     rope: tuple[torch.Tensor, torch.Tensor] | None
     """Tables of cos and sin, `[max_model_len, R / 2]`; equal layers share them."""
@@ -58,19 +95,45 @@ class Decoder:
     head: Linear
     ops: Ops
     norm_eps: float
-    activation: str
+    embedding_multiplier: float = 1.0
+    residual_multiplier: float = 1.0
+    logit_multiplier: float = 1.0
+    logit_soft_cap: float | None = None
 
     def forward(
         self, token_ids: torch.Tensor, positions: torch.Tensor, attention: Sequence[LayerAttention]
     ) -> torch.Tensor:
         """Hidden states after the final norm, `[T, E]`, for token ids and positions `[T]`."""
-        x, residual = self.embedding(token_ids), None
+        x, residual = scaled(self.embedding(token_ids), self.embedding_multiplier), None
         for layer, its_attention in zip(self.layers, attention, strict=True):
-            x, residual = self.ops.rms_norm(x, layer.input_norm, self.norm_eps, residual)
+            x, residual = self._enter(x, residual, layer.input_norm)
             x = self._attend(layer, its_attention, x, positions)
-            x, residual = self.ops.rms_norm(x, layer.mlp_norm, self.norm_eps, residual)
-            x = layer.down(self.ops.act_mul(layer.gate_up(x), self.activation))
-        return self.ops.rms_norm(x, self.final_norm, self.norm_eps, residual)[0]
+            x = self._leave(x, layer.post_attention_norm)
+            x, residual = self._enter(x, residual, layer.mlp_norm)
+            x = layer.feed_forward(x)
+            x = self._leave(x, layer.post_mlp_norm)
+        return self._enter(x, residual, self.final_norm)[0]
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """`[P, E]` to `[P, V]`, in float32 at least."""
+        logits = self.head(hidden)
+        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return capped(scaled(wide, self.logit_multiplier), self.logit_soft_cap)
+
+    def _enter(
+        self, x: torch.Tensor, residual: torch.Tensor | None, norm: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Add what the last half layer computed to the residual stream: what the next half reads, and the stream."""
+        if norm is not None:
+            return self.ops.rms_norm(x, norm, self.norm_eps, residual)
+        stream = x if residual is None else x + residual
+        return stream, stream
+
+    def _leave(self, x: torch.Tensor, norm: torch.Tensor | None) -> torch.Tensor:
+        """What a half layer computed, as it is added to the residual stream."""
+        if norm is not None:
+            x, _ = self.ops.rms_norm(x, norm, self.norm_eps)
+        return scaled(x, self.residual_multiplier)
 
     def _attend(
         self, layer: DecoderLayer, attention: LayerAttention, x: torch.Tensor, positions: torch.Tensor
@@ -78,6 +141,7 @@ class Decoder:
         spec = layer.spec
         qkv = layer.qkv(x).view(len(x), -1, spec.head_size)
         q, k, v = torch.split(qkv, [spec.num_heads, spec.num_kv_heads, spec.num_kv_heads], dim=1)
+        q, k = self._norm_heads(q, layer.q_norm), self._norm_heads(k, layer.k_norm)
         if layer.rope is not None:
             cos, sin = (table[positions] for table in layer.rope)
             q, k = self.ops.rope(q, cos, sin), self.ops.rope(k, cos, sin)
@@ -85,3 +149,13 @@ class Decoder:
         attention.impl.write(k, v, attention.cache, attention.meta)
         attention.impl.forward(q, attention.cache, attention.meta, out)
         return layer.o(out.view(len(x), -1))
+
+    def _norm_heads(self, x: torch.Tensor, norm: torch.Tensor | None) -> torch.Tensor:
+        if norm is None:
+            return x
+        normed, _ = self.ops.rms_norm(x.reshape(-1, len(norm)), norm, self.norm_eps)
+        return normed.view(x.shape)
+
+
+def scaled(x: torch.Tensor, factor: float) -> torch.Tensor:
+    return x if factor == 1.0 else x * factor

@@ -29,7 +29,7 @@ class GGUFLayout:
     class_name: str
     """The entry of `architectures` in config.json."""
     layer_tensors: Mapping[str, tuple[str, ...]]
-    """Our name below `model.layers.N.` to the tensors below `blk.N.` whose rows it joins, without `.weight`, `.bias`."""
+    """Our name below `model.layers.N.` to the tensors below `blk.N.` whose rows it joins, without the suffix."""
     expert_tensors: Mapping[str, str] = field(default_factory=dict)
     """Our name, with `{expert}` in it, to the tensor that stacks the matrices of all experts."""
     interleaved: Mapping[str, str] = field(default_factory=dict)

@@ -5,8 +5,12 @@ Shapes: `T` tokens, `H` query heads, `K` KV heads, `D` head size, `E` hidden siz
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch.nn import functional
+
+from ..interfaces import Linear
 
 
 def rms_norm(
@@ -14,12 +18,13 @@ def rms_norm(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """out[t] = weight * h[t] / sqrt(mean(h[t]^2) + eps) with h = x + residual; returns (out, h). x `[T, E]`.
 
-    The statistics are taken in float32 at least, as the checkpoints were trained.
+    The statistics are taken in float32 at least, as the checkpoints were trained. A weight that is wider than x
+    multiplies before the one rounding to x's dtype, a weight of x's dtype after it: families differ in this.
     """
     h = x if residual is None else x + residual
     wide = h.to(torch.promote_types(h.dtype, torch.float32))
     normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
-    return weight * normed.to(h.dtype), h
+    return (weight * normed.to(weight.dtype)).to(h.dtype), h
 
 
 def rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
@@ -49,6 +54,41 @@ def activate(x: torch.Tensor, activation: str) -> torch.Tensor:
     raise AssertionError(f"the architecture table names no activation {activation!r}")
 
 
+def experts(
+    x: torch.Tensor,
+    router_logits: torch.Tensor,
+    gate_up: Sequence[Linear],
+    down: Sequence[Linear],
+    num_active: int,
+    renormalize: bool,
+    activation: str,
+) -> torch.Tensor:
+    """out[t] = sum over the experts e of token t of weight[t, e] * down[e](act_mul(gate_up[e](x[t]))). x `[T, E]`.
+
+    router_logits `[T, N]` for N experts; gate_up and down hold one linear for each. Weights and sum are in float32 at
+    least; the sum runs in the order of the experts, whatever else is in the batch.
+    """
+    weights, chosen = route(router_logits, num_active, renormalize)
+    out = weights.new_zeros(x.shape)
+    for expert in chosen.unique().tolist():
+        tokens, ranks = torch.where(chosen == expert)
+        y = down[expert](act_mul(gate_up[expert](x[tokens]), activation))
+        out[tokens] += y * weights[tokens, ranks].unsqueeze(-1)
+    return out.to(x.dtype)
+
+
+def route(router_logits: torch.Tensor, num_active: int, renormalize: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """(weights, experts) of each token, `[T, num_active]`: the largest probabilities of softmax(router_logits)."""
+    wide = router_logits.to(torch.promote_types(router_logits.dtype, torch.float32))
+    weights, chosen = torch.softmax(wide, dim=-1).topk(num_active, dim=-1)
+    return weights / weights.sum(-1, keepdim=True) if renormalize else weights, chosen
+
+
+def capped(x: torch.Tensor, cap: float | None) -> torch.Tensor:
+    """cap * tanh(x / cap), which stays between -cap and cap; None caps nothing."""
+    return x if cap is None else cap * torch.tanh(x / cap)
+
+
 def attention(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -67,9 +107,7 @@ def attention(
     # [B, K, group * Q, D]: the queries that share a KV head stand together, so K and V are not repeated
     grouped = q.view(num_requests, num_queries, num_kv_heads, -1, head_size).permute(0, 2, 3, 1, 4)
     grouped = grouped.reshape(num_requests, num_kv_heads, -1, head_size)
-    scores = torch.matmul(grouped, k.permute(0, 2, 3, 1)) * scale
-    if soft_cap is not None:
-        scores = soft_cap * torch.tanh(scores / soft_cap)
+    scores = capped(torch.matmul(grouped, k.permute(0, 2, 3, 1)) * scale, soft_cap)
     scores = scores.view(num_requests, num_kv_heads, -1, num_queries, k.shape[1])
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     scores = scores.masked_fill(~visible[:, None, None], -torch.inf)

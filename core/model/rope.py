@@ -10,13 +10,17 @@ from .spec import RopeSpec
 
 
 def rope_tables(spec: RopeSpec, max_len: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """(cos, sin), each `[max_len, rotary_size / 2]`. Angles are float32, as every checkpoint was trained."""
-    frequencies = inverse_frequencies(spec)
+    """(cos, sin), each `[max_len, rotary_size / 2]`. Angles are float32, as every checkpoint was trained.
+
+    max_len: the engine's longest sequence. It alone decides between the two factor lists of LongRoPE: keys in the cache
+    are already rotated, so a sequence cannot change over when it outgrows the original context.
+    """
+    frequencies = inverse_frequencies(spec, max_len)
     angles = torch.outer(torch.arange(max_len, dtype=torch.float32), frequencies)
     return (angles.cos() * spec.attention_factor).to(dtype), (angles.sin() * spec.attention_factor).to(dtype)
 
 
-def inverse_frequencies(spec: RopeSpec) -> torch.Tensor:
+def inverse_frequencies(spec: RopeSpec, max_len: int) -> torch.Tensor:
     """Radians a position, one for each pair of elements: `[rotary_size / 2]` float32."""
     exponents = torch.arange(0, spec.rotary_size, 2, dtype=torch.int64).to(torch.float32) / spec.rotary_size
     base = 1.0 / (spec.theta**exponents)
@@ -29,6 +33,9 @@ def inverse_frequencies(spec: RopeSpec) -> torch.Tensor:
             return llama3(base, spec)
         case "yarn":
             return yarn(base, spec)
+        case "longrope":
+            factors = spec.long_factors if max_len > spec.original_max_len else spec.short_factors
+            return base / torch.tensor(factors, dtype=torch.float32)
 
 
 def llama3(base: torch.Tensor, spec: RopeSpec) -> torch.Tensor:

@@ -9,6 +9,10 @@ from typing import Literal
 from ..records import LayerSpec, LinearPart, LinearSpec
 
 
+LAYER_NORMS = ("input_norm", "mlp_norm", "post_attention_norm", "post_mlp_norm", "q_norm", "k_norm")
+"""Roles of the norms that a layer may have."""
+
+
 @dataclass(frozen=True, slots=True)
 class RopeSpec:
     """Rotary positions: base frequency, and how it is stretched for long contexts."""
@@ -67,10 +71,12 @@ class ModelSpec:
     """Added to every stored norm weight, for families that store w - 1."""
     wide_norms: bool = False
     """Norm weights multiply in float32, before the result is rounded to the model's dtype."""
+    norms_all_heads: bool = False
+    """The norms of q and k are over all heads together, not over each by itself."""
     embedding_multiplier: float = 1.0
     residual_multiplier: float = 1.0
     """On what each half of a layer adds to the residual stream."""
-    logit_divisor: float = 1.0
+    logit_multiplier: float = 1.0
     logit_soft_cap: float | None = None
     """Logits become cap * tanh(logits / cap)."""
     experts: ExpertsSpec | None = None
@@ -91,6 +97,14 @@ class ModelSpec:
             specs += [self._qkv(layer), self._o(layer), *self._feed_forward(layer)]
         tied_to = self.name_of("embedding") if self.tie_embeddings else None
         return [*specs, self._vocabulary("head", tied_to)]
+
+    def norm_size(self, role: str, layer: int = -1) -> int:
+        """Elements of a norm's weight."""
+        if role not in ("q_norm", "k_norm"):
+            return self.hidden_size
+        spec = self.layers[layer]
+        num_heads = spec.num_heads if role == "q_norm" else spec.num_kv_heads
+        return (num_heads if self.norms_all_heads else 1) * spec.head_size
 
     def name_of(self, role: str, layer: int = -1, expert: int = -1) -> str:
         return self.names[role].format(n=layer, e=expert)
@@ -134,21 +148,13 @@ class ModelSpec:
         return LinearSpec(name, "down", layer, self.intermediate_size, (part,), self.mlp_bias)
 
     def _expert(self, experts: ExpertsSpec, layer: int, expert: int) -> list[LinearSpec]:
-        size, count = experts.intermediate_size, experts.num_experts
-        gate_up = [LinearPart(self.name_of(role, layer, expert), size) for role in ("expert_gate", "expert_up")]
-        down = LinearPart(self.name_of("expert_down_part", layer, expert), self.hidden_size)
+        def spec(role: str, num_inputs: int, num_rows: int, *part_roles: str) -> LinearSpec:
+            parts = tuple(LinearPart(self.name_of(part, layer, expert), num_rows) for part in part_roles)
+            stacked = (self.name_of(f"{role}_stack", layer), expert)
+            path, count = self.name_of(role, layer, expert), experts.num_experts
+            return LinearSpec(path, "experts", layer, num_inputs, parts, num_experts=count, stacked=stacked)
+
         return [
-            LinearSpec(
-                self.name_of(role, layer, expert),
-                "experts",
-                layer,
-                num_inputs,
-                tuple(parts),
-                num_experts=count,
-                stacked=(self.name_of(f"{role}_stack", layer), expert),
-            )
-            for role, num_inputs, parts in (
-                ("expert_gate_up", self.hidden_size, gate_up),
-                ("expert_down", size, [down]),
-            )
+            spec("expert_gate_up", self.hidden_size, experts.intermediate_size, "expert_gate", "expert_up"),
+            spec("expert_down", experts.intermediate_size, self.hidden_size, "expert_down_part"),
         ]

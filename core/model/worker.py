@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..errors import PluginError
+from ..errors import ModelError, PluginError
 from ..interfaces import AttentionImpl, KVCodec, Linear, TensorReader
 from ..records import Batch, Device, IntArray, KVCache, KVGroup, KVSpec, LayerSpec, LinearSpec, Refusal, StepOutput
 from ..registry import CORE, Bound, Registry
 from . import ops
-from .decoder import Decoder, DecoderLayer, LayerAttention, Ops
+from .decoder import Decoder, DecoderLayer, Experts, FeedForward, LayerAttention, Ops
 from .rope import rope_tables
 from .scoring import score_positions, sum_ranges
 from .spec import ModelSpec
@@ -62,6 +62,7 @@ class LocalWorker:
             rms_norm=self._op("rms_norm", ops.rms_norm),
             rope=self._op("rope", ops.rope),
             act_mul=self._op("act_mul", ops.act_mul),
+            experts=self._op("experts", ops.experts) if self.spec.experts else ops.experts,
         )
         specs = self.spec.linear_specs()
         self.recipes = {spec.path: self._recipe(spec) for spec in specs}
@@ -109,17 +110,20 @@ class LocalWorker:
         tables = {rope: rope_tables(rope, self.max_model_len, self.dtype) for rope in {*self.spec.ropes} if rope}
         name = self.spec.name_of
 
-        def norm(role: str, layer: int = -1) -> torch.Tensor:
-            return reader.read(f"{name(role, layer)}.weight").to(self.dtype)
+        def norm(role: str, layer: int = -1) -> torch.Tensor | None:
+            return self._norm(reader, role, layer) if role in self.spec.names else None
 
         layers = [
             DecoderLayer(
                 input_norm=norm("input_norm", index),
-                mlp_norm=norm("mlp_norm", index),
                 qkv=linears[name("qkv", index)],
+                q_norm=norm("q_norm", index),
+                k_norm=norm("k_norm", index),
                 o=linears[name("o", index)],
-                gate_up=linears[name("gate_up", index)],
-                down=linears[name("down", index)],
+                post_attention_norm=norm("post_attention_norm", index),
+                mlp_norm=norm("mlp_norm", index),
+                feed_forward=self._feed_forward(linears, index),
+                post_mlp_norm=norm("post_mlp_norm", index),
                 spec=layer,
                 rope=tables[rope] if rope else None,
             )
@@ -128,11 +132,41 @@ class LocalWorker:
         self.decoder = Decoder(
             embedding=linears[name("embedding")],
             layers=tuple(layers),
-            final_norm=norm("final_norm"),
+            final_norm=self._norm(reader, "final_norm"),
             head=linears[name("head")],
             ops=self.ops,
             norm_eps=self.spec.norm_eps,
-            activation=self.spec.activation,
+            # rounded first, as the checkpoints were trained: in bfloat16 a root is another number
+            embedding_multiplier=torch.tensor(self.spec.embedding_multiplier, dtype=self.dtype).item(),
+            residual_multiplier=self.spec.residual_multiplier,
+            logit_multiplier=self.spec.logit_multiplier,
+            logit_soft_cap=self.spec.logit_soft_cap,
+        )
+
+    def _norm(self, reader: TensorReader, role: str, layer: int = -1) -> torch.Tensor:
+        name, size = f"{self.spec.name_of(role, layer)}.weight", self.spec.norm_size(role, layer)
+        weight = reader.read(name)
+        if weight.shape != (size,):
+            raise ModelError(
+                f"the tensor {name} is {list(weight.shape)} where config.json means [{size}]; the two files belong to "
+                "different models"
+            )
+        wide = torch.promote_types(self.dtype, torch.float32)
+        weight = weight.to(wide if self.spec.wide_norms else self.dtype)
+        return weight + self.spec.norm_offset if self.spec.norm_offset else weight
+
+    def _feed_forward(self, linears: Mapping[str, Linear], layer: int) -> FeedForward | Experts:
+        name, spec, activation = self.spec.name_of, self.spec.experts, self.spec.activation
+        if spec is None or layer not in self.spec.expert_layers:
+            return FeedForward(linears[name("gate_up", layer)], linears[name("down", layer)], activation, self.ops)
+        return Experts(
+            router=linears[name("router", layer)],
+            gate_up=tuple(linears[name("expert_gate_up", layer, expert)] for expert in range(spec.num_experts)),
+            down=tuple(linears[name("expert_down", layer, expert)] for expert in range(spec.num_experts)),
+            num_active=spec.num_active,
+            renormalize=spec.renormalize,
+            activation=activation,
+            ops=self.ops,
         )
 
     def _linear(self, spec: LinearSpec, reader: TensorReader) -> Linear:
@@ -196,8 +230,7 @@ class LocalWorker:
     def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """`[P, E]` to `[P, V]`, in float32 at least."""
         assert self.decoder is not None
-        logits = self.decoder.head(hidden)
-        return logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return self.decoder.logits(hidden)
 
     def _copy_blocks(self, batch: Batch) -> None:
         for copy in batch.copies:

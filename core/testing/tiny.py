@@ -1,4 +1,4 @@
-"""Tiny random Llama checkpoints in the Hugging Face layout: real files for tests, made from a seed in milliseconds."""
+"""Tiny random checkpoints in the Hugging Face layout: real files for tests, made from a seed in milliseconds."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ import tokenizers
 import torch
 from safetensors.torch import save_file
 from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from ..model.architectures import model_spec
+from ..model.spec import LAYER_NORMS
+from ..records import LinearSpec
 
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 """Ids 0, 1 (BOS) and 2 (EOS)."""
@@ -44,6 +48,52 @@ DEFAULTS: Mapping[str, Any] = {
     "dtype": "float32",
 }
 
+FAMILIES: Mapping[str, Mapping[str, Any]] = {
+    "llama": {},
+    "mistral": {"architectures": ["MistralForCausalLM"], "sliding_window": 24},
+    "qwen2": {"architectures": ["Qwen2ForCausalLM"], "attention_bias": True},
+    "qwen3": {"architectures": ["Qwen3ForCausalLM"]},
+    "gemma2": {
+        "architectures": ["Gemma2ForCausalLM"],
+        "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": 12,
+        "sliding_window": 24,
+        "attn_logit_softcapping": 8.0,
+        "final_logit_softcapping": 12.0,
+        "tie_word_embeddings": True,
+    },
+    "gemma3": {
+        "architectures": ["Gemma3ForCausalLM"],
+        "model_type": "gemma3_text",
+        "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": 12,
+        "sliding_window": 24,
+        "sliding_window_pattern": 2,
+        "rope_theta": 100000.0,
+        "rope_local_base_freq": 10000.0,
+        "tie_word_embeddings": True,
+    },
+    "phi3": {"architectures": ["Phi3ForCausalLM"]},
+    "olmo2": {"architectures": ["Olmo2ForCausalLM"]},
+    "granite": {
+        "architectures": ["GraniteForCausalLM"],
+        "attention_multiplier": 0.2,
+        "embedding_multiplier": 3.0,
+        "residual_multiplier": 0.5,
+        "logits_scaling": 2.0,
+    },
+    "smollm3": {"architectures": ["SmolLM3ForCausalLM"], "no_rope_layers": [1, 0]},
+    "mixtral": {"architectures": ["MixtralForCausalLM"], "num_local_experts": 4, "num_experts_per_tok": 2},
+    "qwen3_moe": {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 48,
+        "mlp_only_layers": [0],
+    },
+}
+"""What each family's config.json has beside `DEFAULTS`. The gemma ones alternate local and global layers."""
+
 MERGE_SOURCE = """
 The switch is a small part of the machine, and the machine is the sum of its switches. When every switch is off the
 machine still runs, slowly and in plain sight, and whoever reads its parts can follow a request from the door to the
@@ -55,14 +105,15 @@ Schedulers choose rows; allocators choose blocks; attention reads keys and value
 """
 
 
-def make_tiny_model(directory: Path, *, seed: int = 0, **overrides: Any) -> Path:
-    """Write a random Llama with a byte-level tokenizer into `directory` and return it.
+def make_tiny_model(directory: Path, *, family: str = "llama", seed: int = 0, **overrides: Any) -> Path:
+    """Write a random model with a byte-level tokenizer into `directory` and return it.
 
-    `overrides` replace or add entries of config.json, such as `num_key_value_heads=1` or `tie_word_embeddings=True`.
-    The same seed and overrides give the same files. Greedy text varies from token to token, so that a wrong logit
-    shows. `vocab_size` must leave room for 256 bytes and the special tokens.
+    family: one of `FAMILIES`; "gemma3" has local and global layers. `overrides` replace or add entries of config.json,
+    such as `num_key_value_heads=1` or `tie_word_embeddings=True`. The same arguments give the same files. Greedy text
+    varies from token to token, so that a wrong logit shows. `vocab_size` must leave room for 256 bytes and the special
+    tokens.
     """
-    config = {**DEFAULTS, **overrides}
+    config = tiny_config(family, **overrides)
     directory.mkdir(parents=True, exist_ok=True)
     _write_json(directory / "config.json", config)
     _write_json(
@@ -86,6 +137,11 @@ def make_tiny_model(directory: Path, *, seed: int = 0, **overrides: Any) -> Path
     return directory
 
 
+def tiny_config(family: str = "llama", **overrides: Any) -> dict[str, Any]:
+    """The config.json of a tiny model."""
+    return {**DEFAULTS, "model_type": family, **FAMILIES[family], **overrides}
+
+
 def make_tiny_tokenizer(vocab_size: int = 512) -> tokenizers.Tokenizer:
     """A byte-level BPE of the special tokens, all 256 bytes and merges up to `vocab_size`: any text round-trips."""
     tokenizer = tokenizers.Tokenizer(models.BPE())
@@ -104,6 +160,8 @@ def make_tiny_tokenizer(vocab_size: int = 512) -> tokenizers.Tokenizer:
 
 
 def _random_weights(config: Mapping[str, Any], seed: int) -> dict[str, torch.Tensor]:
+    """Each part of each linear, and each norm, as the family's row in the architecture table names them."""
+    spec = model_spec("tiny", config)
     generator = torch.Generator().manual_seed(seed)
     dtype: torch.dtype = getattr(torch, config["dtype"])
     weights: dict[str, torch.Tensor] = {}
@@ -112,30 +170,28 @@ def _random_weights(config: Mapping[str, Any], seed: int) -> dict[str, torch.Ten
         values = torch.empty(shape, dtype=torch.float64).normal_(mean, std, generator=generator)
         weights[name] = values.to(dtype)
 
-    def draw_linear(path: str, rows: int, columns: int, has_bias: bool = False) -> None:
-        draw(f"{path}.weight", rows, columns, std=2.0 * columns**-0.5)
-        if has_bias:
-            draw(f"{path}.bias", rows, std=0.2)
+    def draw_linear(linear: LinearSpec) -> None:
+        std = 0.5 if linear.kind == "embedding" else 2.0 * linear.in_features**-0.5
+        for part in linear.parts:
+            draw(f"{part.name}.weight", part.num_rows, linear.in_features, std=std)
+            if linear.has_bias:
+                draw(f"{part.name}.bias", part.num_rows, std=0.2)
 
-    vocab, hidden, inner = config["vocab_size"], config["hidden_size"], config["intermediate_size"]
-    query_rows = config["num_attention_heads"] * config["head_dim"]
-    kv_rows = config["num_key_value_heads"] * config["head_dim"]
-    draw("model.embed_tokens.weight", vocab, hidden, std=0.5)
-    for layer in range(config["num_hidden_layers"]):
-        prefix = f"model.layers.{layer}"
-        attention_bias = config["attention_bias"]
-        draw_linear(f"{prefix}.self_attn.q_proj", query_rows, hidden, attention_bias)
-        draw_linear(f"{prefix}.self_attn.k_proj", kv_rows, hidden, attention_bias)
-        draw_linear(f"{prefix}.self_attn.v_proj", kv_rows, hidden, attention_bias)
-        draw_linear(f"{prefix}.self_attn.o_proj", hidden, query_rows, attention_bias)
-        draw_linear(f"{prefix}.mlp.gate_proj", inner, hidden, config["mlp_bias"])
-        draw_linear(f"{prefix}.mlp.up_proj", inner, hidden, config["mlp_bias"])
-        draw_linear(f"{prefix}.mlp.down_proj", hidden, inner, config["mlp_bias"])
-        draw(f"{prefix}.input_layernorm.weight", hidden, mean=1.0, std=0.1)
-        draw(f"{prefix}.post_attention_layernorm.weight", hidden, mean=1.0, std=0.1)
-    draw("model.norm.weight", hidden, mean=1.0, std=0.1)
-    if not config["tie_word_embeddings"]:
-        draw_linear("lm_head", vocab, hidden)
+    def draw_norm(role: str, layer: int = -1) -> None:
+        if role in spec.names:
+            name, size = spec.name_of(role, layer), spec.norm_size(role, layer)
+            draw(f"{name}.weight", size, mean=1.0 - spec.norm_offset, std=0.1)
+
+    linears = spec.linear_specs()
+    for layer in range(-1, spec.num_layers):
+        for linear in linears:
+            if linear.layer == layer and linear.kind != "head":
+                draw_linear(linear)
+        for role in LAYER_NORMS if layer >= 0 else ():
+            draw_norm(role, layer)
+    draw_norm("final_norm")
+    if not spec.tie_embeddings:
+        draw_linear(linears[-1])
     return weights
 
 

@@ -22,7 +22,7 @@ from ..hooks import hookimpl
 from ..interfaces import WorkerFactory
 from ..model.scoring import score_tokens
 from ..model.spec import ModelSpec
-from ..records import TOKEN_EQUAL, Batch, IntArray, KVSpec, LayerSpec, StepOutput, TokenScores
+from ..records import TOKEN_EQUAL, Batch, IntArray, KVSpec, LayerSpec, StepOutput, TokenScores, Vocabulary
 from ..sampling_params import SamplingParams
 
 VOCAB_SIZE = 40
@@ -53,6 +53,11 @@ def virtual_model(num_groups: int) -> ModelSpec:
         eos_ids=frozenset({EOS}),
         names={role: role for role in ROLES} | {role: f"{role} {{n}}" for role in LAYER_ROLES},
     )
+
+
+def virtual_vocabulary() -> Vocabulary:
+    """One character a token, digits and capital letters among them."""
+    return Vocabulary(tuple(bytes([ord("0") + id]) for id in range(VOCAB_SIZE)), frozenset({EOS}))
 
 
 def marks(token_ids: IntArray, positions: IntArray) -> IntArray:

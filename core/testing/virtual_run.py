@@ -20,7 +20,7 @@ from ..records import TOKEN_EQUAL, Batch, Device
 from ..sampling_params import SamplingParams
 from .failure import KitFailure
 from .subject import Options, Plugins, Subject, classes_of
-from .virtual import MAX_MODEL_LEN, Virtual, VirtualExecutor, tokens_alone, virtual_model
+from .virtual import MAX_MODEL_LEN, Virtual, VirtualExecutor, tokens_alone, virtual_model, virtual_vocabulary
 
 BYTES_PER_TOKEN = 16
 """Of one group of the virtual model: K and V of one head of two float32."""
@@ -99,7 +99,9 @@ class VirtualRun:
         config = build_config(sections=sections)
         registry = make_registry(config, (Virtual, *classes_of(plugins, classes)))
         device, spec = Device("cpu", "float32"), virtual_model(num_groups)
-        self.engine: Engine = assemble(config, registry, spec, no_reader, device, clock=Clock()).engine
+        self.engine: Engine = assemble(
+            config, registry, spec, no_reader, device, clock=Clock(), vocabulary=virtual_vocabulary
+        ).engine
         self.engine.start()
         registry.every("control", engine=self.engine)
         self.executor: VirtualExecutor = registry.plugins[0].instance.executor  # type: ignore[attr-defined]

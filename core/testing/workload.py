@@ -74,7 +74,7 @@ def run_workload(llm: LLM, asks: Sequence[Ask]) -> list[Answer]:
         while still_to_come and still_to_come[0].ask.arrival <= num_steps:
             answer = still_to_come.pop(0)
             prompt = answer.ask.prompt
-            inside.append((answer, llm._submit(llm._encode(prompt), prompt, (), answer.ask.params)))
+            inside.append((answer, llm._submit(*llm._encode(prompt), answer.ask.params)))
         llm._pump()
         inside = [(answer, live) for answer, live in inside if stays(answer, live, llm)]
         num_steps += 1

@@ -25,11 +25,11 @@ def finish_reason(reason: str) -> FinishReason:
     return "length"
 
 
-def usage_of(results: Iterable[Result], count_output: bool = True) -> Usage:
+def usage_of(results: Iterable[Result], counts_output: bool = True) -> Usage:
     """Tokens of all prompts, and of all outputs, also of those that were not chosen."""
     results = list(results)
     num_prompt = sum(len(result.prompt_token_ids) for result in results)
-    num_output = sum(len(choice.token_ids) for result in results for choice in result.choices) if count_output else 0
+    num_output = sum(len(choice.token_ids) for result in results for choice in result.choices) if counts_output else 0
     num_cached = sum(result.num_cached_tokens for result in results)
     return Usage(
         prompt_tokens=num_prompt,
@@ -41,7 +41,7 @@ def usage_of(results: Iterable[Result], count_output: bool = True) -> Usage:
 
 def prompt_logprobs(positions: Iterable[PositionLogprobs | None]) -> list[dict[str, dict[str, Any]] | None]:
     """For each prompt token what was likely there, by token id; the token itself is always among them."""
-    return [position and _by_token_id(position) for position in positions]
+    return [None if position is None else _by_token_id(position) for position in positions]
 
 
 def _by_token_id(position: PositionLogprobs) -> dict[str, dict[str, Any]]:

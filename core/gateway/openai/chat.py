@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from msgspec.json import Decoder
 
 from ..ask import Ask
-from .chat_bodies import ChatRequest, TemplateFields
+from .chat_bodies import ChatRequest
 from .decoding import check_model, decode
 from .errors import bad_request
 from .message_bodies import AssistantMessage, Message, conversation
@@ -26,7 +26,7 @@ _decoder = Decoder(ChatRequest)
 class ChatCall(Call):
     """A conversation to answer."""
 
-    response_format: ResponseFormat = TextFormat()
+    response_format: ResponseFormat = field(default_factory=TextFormat)
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = "none"
     """`auto` where there are tools and nothing was said."""
@@ -75,6 +75,14 @@ def parse_chat(body: bytes, wire: Wire) -> ChatCall:
         tool_choice=tool_choice,
         parallel_tool_calls=request.parallel_tool_calls is not False,
     )
+
+
+class TemplateFields(Protocol):
+    """Of a body: what else reaches the chat template."""
+
+    chat_template_kwargs: dict[str, Any] | None
+    add_generation_prompt: bool | None
+    continue_final_message: bool | None
 
 
 def template_of(request: TemplateFields, messages: list[Message], tools: tuple[Tool, ...]) -> dict[str, Any]:

@@ -12,19 +12,11 @@ from .tool_bodies import ResponseFormat, Tool, ToolChoice
 
 Messages = Annotated[list[Message], Meta(min_length=1)]
 Tools = Annotated[list[Tool], Meta(max_length=128)]
+TemplateVariables = dict[str, Any]
+"""Names of the model's own chat template, such as `enable_thinking`."""
 
 
-class TemplateFields(Struct, kw_only=True):
-    """What else reaches the chat template. Not OpenAI's."""
-
-    chat_template_kwargs: dict[str, Any] | None = None
-    """Names of the model's own, such as `enable_thinking`."""
-    add_generation_prompt: bool | None = None
-    continue_final_message: bool | None = None
-    """Go on with the last message, which is the assistant's, instead of beginning a new one."""
-
-
-class ChatRequest(SamplingFields, TemplateFields, kw_only=True):
+class ChatRequest(SamplingFields, kw_only=True):
     messages: Messages
     max_completion_tokens: AtLeastOne | None = None
     """Counts more than its older name `max_tokens`; without either the output may fill the model's context."""
@@ -35,6 +27,12 @@ class ChatRequest(SamplingFields, TemplateFields, kw_only=True):
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     modalities: list[Literal["text"]] | None = None
+
+    # not OpenAI's
+    chat_template_kwargs: TemplateVariables | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    """Go on with the last message, which is the assistant's, instead of beginning a new one."""
 
     # OpenAI's, and refused
     audio: None = None
@@ -100,7 +98,7 @@ class ToolCallPiece(Struct, kw_only=True):
 
 class Delta(Struct, kw_only=True):
     role: Literal["assistant"] | UnsetType = UNSET
-    content: str | None | UnsetType = UNSET
+    content: str | UnsetType | None = UNSET
     tool_calls: list[ToolCallPiece] | UnsetType = UNSET
 
 

@@ -12,8 +12,10 @@ from .wire import Wire
 
 T = TypeVar("T")
 
-WHERE = re.compile(r" - at `(?:key` in `)?\$\.?([^`]*)`$")
-"""How msgspec ends a sentence with the place it is about."""
+WHERE = re.compile(r" - at `(?:key` in `)?\$\.?([^`]*?)(?:\[\.\.\.\])*`$")
+"""How msgspec ends a sentence with the place it is about; `[...]` is a key that it does not tell."""
+
+LONE_SURROGATE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
 
 
 def decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
@@ -22,8 +24,11 @@ def decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise invalid_field(str(error)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise bad_request(f"The body is not valid JSON: {error}.") from None
+    except msgspec.DecodeError as error:
+        # the parser speaks of truncated data there
+        malformed = str(error).removeprefix("JSON is malformed: ")
+        reason = "a string has a lone surrogate" if LONE_SURROGATE.search(body) else malformed
+        raise bad_request(f"The body is not valid JSON: {reason}.") from None
     except RecursionError:
         raise bad_request("The body is nested too deeply; send a flatter one.") from None
 
@@ -38,7 +43,7 @@ def convert(value: Any, kind: Any, field: str) -> Any:
 
 def invalid_field(sentence: str, field: str = "") -> ApiError:
     """field: what the place named in `sentence` is a part of."""
-    reason, param = WHERE.sub("", sentence), field
+    reason, param = WHERE.sub("", sentence).replace(" | null`", "`"), field
     if place := WHERE.search(sentence):
         param = field + place[1]
     if missing := re.fullmatch(r"Object missing required field `(.*)`", reason):

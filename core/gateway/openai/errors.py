@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 
 from ...errors import ConfigError, PluginFault, RequestError, SwitchgearError
@@ -108,7 +107,7 @@ def api_error_of(exception: BaseException) -> ApiError:
         case Rejected():
             return _rejected(exception.status, str(exception), exception.retry_after)
         case RequestError() | ConfigError():
-            return bad_request(str(exception), param=_field_of(str(exception)))
+            return refused(exception)
         case EngineDown():
             return unavailable(str(exception), "engine_down")
         case DeadlineExceeded():
@@ -132,7 +131,10 @@ def _rejected(status: int, message: str, retry_after: float | None) -> ApiError:
     )
 
 
-def _field_of(sentence: str) -> str | None:
-    """`SamplingParams` and the like begin a sentence with the field that it is about."""
-    word = re.match(r"\w+", sentence)
-    return word[0] if word and word[0] in SamplingParams.__dataclass_fields__ else None
+def refused(error: RequestError | ConfigError) -> ApiError:
+    """A 400, with the field that the sentence begins with, as those of `SamplingParams` do."""
+    sentence = str(error)
+    if "max_model_len" in sentence:
+        return bad_request(sentence, code="context_length_exceeded")
+    word = sentence.partition(" ")[0]
+    return bad_request(sentence, word if word in SamplingParams.__dataclass_fields__ else None)

@@ -7,7 +7,7 @@ from typing import Any
 from ...errors import RequestError
 from ...sampling_params import SamplingParams
 from .common_bodies import SamplingFields
-from .errors import ApiError, api_error_of, bad_request
+from .errors import ApiError, bad_request, refused
 from .wire import Wire
 
 AS_THEY_ARE = (
@@ -37,7 +37,7 @@ def sampling_params(body: SamplingFields, wire: Wire, **decided: Any) -> Samplin
         params = SamplingParams(**{**given, "logit_bias": biases, **decided})
         params.check_vocabulary(wire.vocab_size)
     except RequestError as error:
-        raise api_error_of(error) from None
+        raise refused(error) from None
     return params
 
 

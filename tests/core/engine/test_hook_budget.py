@@ -73,7 +73,7 @@ def counts_of(llm: LLM) -> Counts:
 def steps(llm: LLM, prompt_lens: list[int]) -> tuple[Counts, Counts]:
     """What was called in the first two steps, prefill and decode, of requests with prompts of these lengths."""
     for index, length in enumerate(prompt_lens):
-        llm._engine.add(f"r{index}", llm._encode([5 + index] * length), PARAMS)
+        llm._engine.add(f"r{index}", llm.prompts.encode([5 + index] * length), PARAMS)
     counts = [counts_of(llm)]
     while llm._engine.has_work:
         llm._engine.step()
