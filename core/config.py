@@ -13,6 +13,7 @@ import msgspec
 from .errors import ConfigError
 
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -59,6 +60,33 @@ class EngineConfig(PluginConfig):
     """Start although a plugin that is switched on has no effect here; the plan then says so."""
 
 
+class ServerConfig(PluginConfig):
+    """How `switchgear serve` is reached, and what it lets in. Nothing else reads it, so no plan hash covers it."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on; `0.0.0.0` is every one that the machine has."""
+    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 8000
+    """Port to listen on; 0 takes a free one, which the ready line names."""
+    api_keys: str = ""
+    """File of hashed API keys, see `switchgear keys`; without one everybody may ask, and loopback may administer."""
+    served_model_names: tuple[str, ...] = ()
+    """Names that requests may give; by default the model's own."""
+    max_body_bytes: AtLeastOne = 4 * 2**20
+    """Bytes of one request's body; a longer one is refused with 413."""
+    max_prompt_characters: AtLeastOne = 1_000_000
+    """Characters or token ids of one call, over all its prompts; more are refused before they are read."""
+    max_open_requests: AtLeastOne = 256
+    """Requests that may be inside at once; one more is refused with 429 and the time to try again."""
+    drain_seconds: Seconds = 30.0
+    """How long running requests may take to finish once the server was told to end."""
+    keepalive_seconds: Seconds = 15.0
+    """A stream that is silent for so long sends a comment, which no client sees; 0 never does."""
+    max_restarts: Annotated[int, msgspec.Meta(ge=0)] = 3
+    """How often in five minutes an engine that died is started again; after that the server ends."""
+    tracing: bool = False
+    """Send OpenTelemetry spans to whatever provider the process was set up with."""
+
+
 class PluginEntry(msgspec.Struct, frozen=True):
     """One plugin that is switched on, with its options as written."""
 
@@ -71,6 +99,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     model: ModelConfig = ModelConfig()
     engine: EngineConfig = EngineConfig()
+    server: ServerConfig = ServerConfig()
     plugins: tuple[PluginEntry, ...] = ()
 
 
@@ -92,7 +121,7 @@ RECIPES: Mapping[str, Callable[[], dict[str, dict[str, Any]]]] = {"all_off": all
 
 # -- building a config ----------------------------------------------------------------------------------------------
 
-SECTIONS = ("model", "engine", "plugins")
+SECTIONS = ("model", "engine", "server", "plugins")
 Struct = TypeVar("Struct", bound=PluginConfig)
 
 
@@ -150,10 +179,7 @@ def apply_override(table: dict[str, Any], override: str) -> None:
     path = [part.strip() for part in key.split(".")]
     if not separator or len(path) < 2 or not all(path):
         raise ConfigError(f"cannot read override {override!r}: write section.key=value")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text
+    value = read_value(text)
     if path[0] == "plugins" and path[1] not in table["plugins"]:
         raise ConfigError(f"cannot apply override {override!r}: plugin {path[1]!r} is not on, switch it on first")
     for part in path[:-1]:
@@ -163,12 +189,21 @@ def apply_override(table: dict[str, Any], override: str) -> None:
     table[path[-1]] = value
 
 
+def read_value(text: str) -> Any:
+    """A value as written on a command line: TOML, and plain text where it is none."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
 def from_table(table: Mapping[str, Any]) -> Config:
     """Validate a parsed config; every unknown key is an error that lists the valid ones."""
     check_sections(table)
     config = Config(
         model=build_struct(ModelConfig, table.get("model", {}), "[model]"),
         engine=build_struct(EngineConfig, table.get("engine", {}), "[engine]"),
+        server=build_struct(ServerConfig, table.get("server", {}), "[server]"),
         plugins=tuple(plugin_entries(table.get("plugins", {}))),
     )
     if config.engine.max_step_tokens < config.engine.max_num_seqs:

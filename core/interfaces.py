@@ -30,7 +30,6 @@ from .records import (
     StepOutput,
     StepView,
 )
-
 from .sampling_params import Structure
 
 if TYPE_CHECKING:

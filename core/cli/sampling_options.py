@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import Field, fields
 from typing import Any, get_args, get_origin, get_type_hints
 
-from ..sampling_params import SamplingParams
+from ..errors import RequestError
+from ..sampling_params import SamplingParams, Structure
 from .field_docs import field_docs
 
 
@@ -40,6 +41,11 @@ def how_to_read(annotation: Any) -> tuple[dict[str, Any], str]:
     if origin is Collection:
         element = arguments[0]
         return {"action": "append", "type": element, "metavar": "TEXT" if element is str else "ID"}, " Repeatable."
+    if Structure in arguments:
+        return {
+            "type": structure,
+            "metavar": "KIND=TEXT",
+        }, " Kinds are json_object, json_schema, regex, choice, grammar."
     number = next(kind for kind in (annotation, *arguments) if kind in (int, float))
     return {"type": number, "metavar": "N" if number is int else "X"}, ""
 
@@ -47,6 +53,15 @@ def how_to_read(annotation: Any) -> tuple[dict[str, Any], str]:
 def default_note(field: Field[Any]) -> str:
     has_default = isinstance(field.default, int | float) and not isinstance(field.default, bool)
     return f" Default {field.default}." if has_default else ""
+
+
+def structure(text: str) -> Structure:
+    """`regex=[0-9]+` and the like, `json_object` alone."""
+    kind, _, rest = text.partition("=")
+    try:
+        return Structure(kind, rest)  # type: ignore[arg-type]  # checked there
+    except RequestError as error:
+        raise ArgumentTypeError(str(error)) from None
 
 
 def bias(text: str) -> tuple[int, float]:

@@ -11,14 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..config import Config, EngineConfig
-from ..defaults import make_registry as make_registry
 from ..errors import ConfigError, PluginError
 from ..interfaces import KVAllocator, TensorReader
 from ..model.spec import ModelSpec
 from ..records import Device, KVSpec, KVView, Limits, Vocabulary
 from ..registry import Bound, Registry
-from .device import choose_dtype as choose_dtype
-from .device import device_of as device_of
 from .device import total_memory
 from .engine import Engine
 from .parts import Parts

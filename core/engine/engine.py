@@ -258,7 +258,7 @@ class Engine:
             self._record("queued", sequence)
 
     def check(self, prompt: IntArray, params: SamplingParams) -> None:
-        """Raise RequestError, with the numbers, for a request that can never run here; PluginFault in a plugin's name."""
+        """Raise RequestError, with the numbers, for a request that can never run here, and PluginFault."""
         check_request(prompt, params, self.parts.limits, self.parts.kv, self.parts.vocab_size)
         if params.structure is not None:
             self.choosing.check(params.structure)

@@ -8,7 +8,6 @@ from typing import Literal
 
 from ..records import LayerSpec, LinearPart, LinearSpec
 
-
 LAYER_NORMS = ("input_norm", "mlp_norm", "post_attention_norm", "post_mlp_norm", "q_norm", "k_norm")
 """Roles of the norms that a layer may have."""
 

@@ -87,6 +87,10 @@ class Tokenizer:
         """Whether the token is `<0xE2>` or the like: one byte of a character that has no piece of its own."""
         return BYTE_PIECE.fullmatch(self._tokenizer.id_to_token(id) or "") is not None
 
+    def byte_of_piece(self, id: int) -> int:
+        """The byte that a byte piece stands for."""
+        return int(self._tokenizer.id_to_token(id)[1:-1], 16)
+
     @cached_property
     def anchor(self) -> tuple[int, str]:
         """A token and its text, such that other tokens decoded behind it lose nothing at their start."""

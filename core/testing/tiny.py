@@ -60,7 +60,6 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
         "sliding_window": 24,
         "attn_logit_softcapping": 8.0,
         "final_logit_softcapping": 12.0,
-        "tie_word_embeddings": True,
     },
     "gemma3": {
         "architectures": ["Gemma3ForCausalLM"],
@@ -71,9 +70,8 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
         "sliding_window_pattern": 2,
         "rope_theta": 100000.0,
         "rope_local_base_freq": 10000.0,
-        "tie_word_embeddings": True,
     },
-    "phi3": {"architectures": ["Phi3ForCausalLM"]},
+    "phi3": {"architectures": ["Phi3ForCausalLM"], "pad_token_id": 0},
     "olmo2": {"architectures": ["Olmo2ForCausalLM"]},
     "granite": {
         "architectures": ["GraniteForCausalLM"],
@@ -82,7 +80,7 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
         "residual_multiplier": 0.5,
         "logits_scaling": 2.0,
     },
-    "smollm3": {"architectures": ["SmolLM3ForCausalLM"], "no_rope_layers": [1, 0]},
+    "smollm3": {"architectures": ["SmolLM3ForCausalLM"], "no_rope_layers": [1, 0], "pad_token_id": 0},
     "mixtral": {"architectures": ["MixtralForCausalLM"], "num_local_experts": 4, "num_experts_per_tok": 2},
     "qwen3_moe": {
         "architectures": ["Qwen3MoeForCausalLM"],
@@ -93,6 +91,9 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
     },
 }
 """What each family's config.json has beside `DEFAULTS`. The gemma ones alternate local and global layers."""
+
+FUSED = ("phi3",)
+"""Families whose checkpoints hold q, k and v in one tensor, and gate and up in another."""
 
 MERGE_SOURCE = """
 The switch is a small part of the machine, and the machine is the sum of its switches. When every switch is off the
@@ -133,7 +134,9 @@ def make_tiny_model(directory: Path, *, family: str = "llama", seed: int = 0, **
         },
     )
     make_tiny_tokenizer(config["vocab_size"]).save(str(directory / "tokenizer.json"))
-    save_file(_random_weights(config, seed), directory / "model.safetensors", metadata={"format": "pt"})
+    save_file(
+        _random_weights(config, seed, family in FUSED), directory / "model.safetensors", metadata={"format": "pt"}
+    )
     return directory
 
 
@@ -159,7 +162,7 @@ def make_tiny_tokenizer(vocab_size: int = 512) -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def _random_weights(config: Mapping[str, Any], seed: int) -> dict[str, torch.Tensor]:
+def _random_weights(config: Mapping[str, Any], seed: int, is_fused: bool) -> dict[str, torch.Tensor]:
     """Each part of each linear, and each norm, as the family's row in the architecture table names them."""
     spec = model_spec("tiny", config)
     generator = torch.Generator().manual_seed(seed)
@@ -171,11 +174,14 @@ def _random_weights(config: Mapping[str, Any], seed: int) -> dict[str, torch.Ten
         weights[name] = values.to(dtype)
 
     def draw_linear(linear: LinearSpec) -> None:
-        std = 0.5 if linear.kind == "embedding" else 2.0 * linear.in_features**-0.5
+        is_embedding = linear.kind == "embedding"
+        std = 0.5 / spec.embedding_multiplier if is_embedding else 2.0 * linear.in_features**-0.5
         for part in linear.parts:
             draw(f"{part.name}.weight", part.num_rows, linear.in_features, std=std)
             if linear.has_bias:
                 draw(f"{part.name}.bias", part.num_rows, std=0.2)
+        if is_fused and len(linear.parts) > 1:
+            weights[f"{linear.path}.weight"] = torch.cat([weights.pop(f"{part.name}.weight") for part in linear.parts])
 
     def draw_norm(role: str, layer: int = -1) -> None:
         if role in spec.names:

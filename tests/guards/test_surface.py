@@ -13,7 +13,7 @@ schedule_step(limits: Limits) -> Policy | Modifier | None
 allocate_kv(spec: KVSpec, block_size: int, num_blocks: int, inner: KVAllocator | None) -> KVAllocator | None
 propose_tokens(model: ModelSpec, limits: Limits) -> Proposer | None
 execute(workers: WorkerFactory, inner: Executor | None) -> Executor | None
-logits(model: ModelSpec) -> LogitsStage | None
+logits(model: ModelSpec, vocabulary: Callable[[], Vocabulary], clock: Callable[[], float]) -> LogitsStage | None
 quantize(spec: LinearSpec, device: Device) -> LinearRecipe | None
 wrap_linear(spec: LinearSpec, linear: Linear) -> Linear | None
 kv_codec(head_size: int, device: Device) -> KVCodec | None
@@ -33,9 +33,20 @@ CONFIG = """
 [engine] max_overtaken: AtLeastOne = 256
 [engine] seed: Annotated[int, msgspec.Meta(ge=0, le=2 ** 63 - 1)] = 0
 [engine] allow_degrade: bool = False
+[server] host: str = '127.0.0.1'
+[server] port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 8000
+[server] api_keys: str = ''
+[server] served_model_names: tuple[str, ...] = ()
+[server] max_body_bytes: AtLeastOne = 4 * 2 ** 20
+[server] max_prompt_characters: AtLeastOne = 1000000
+[server] max_open_requests: AtLeastOne = 256
+[server] drain_seconds: Seconds = 30.0
+[server] keepalive_seconds: Seconds = 15.0
+[server] max_restarts: Annotated[int, msgspec.Meta(ge=0)] = 3
+[server] tracing: bool = False
 """
 
-SECTIONS = {"ModelConfig": "[model]", "EngineConfig": "[engine]"}
+SECTIONS = {"ModelConfig": "[model]", "EngineConfig": "[engine]", "ServerConfig": "[server]"}
 
 
 def hooks_in(source: str) -> list[str]:

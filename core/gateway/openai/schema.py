@@ -80,10 +80,10 @@ def openapi(version: str, model_names: Sequence[str] = (), needs_key: bool = Fal
 def _schemas(model_names: Sequence[str]) -> Document:
     _, schemas = schema_components(BODIES, ref_template="#/components/schemas/{name}")
     if model_names:
-        for request in (ChatRequest, CompletionRequest, EmbeddingRequest):
-            schemas[request.__name__]["properties"]["model"]["enum"] = list(model_names)
-        for request in (TokenizeRequest, DetokenizeRequest):
-            schemas[request.__name__]["properties"]["model"]["enum"] = [*model_names, None]
+        requests = (ChatRequest, CompletionRequest, EmbeddingRequest, TokenizeRequest, DetokenizeRequest)
+        for request in requests:
+            model = schemas[request.__name__]["properties"]["model"]
+            model["enum"] = [*model_names, None] if "default" in model else list(model_names)
     return schemas
 
 

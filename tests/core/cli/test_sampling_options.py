@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from switchgear.core.cli.sampling_options import add_sampling_options, sampling_params
 from switchgear.core.errors import RequestError
-from switchgear.core.sampling_params import SamplingParams
+from switchgear.core.sampling_params import SamplingParams, Structure
 
 EACH: dict[str, tuple[list[str], Any]] = {
     "max_tokens": (["--max-tokens", "7"], 7),
@@ -25,6 +25,7 @@ EACH: dict[str, tuple[list[str], Any]] = {
     "logprobs": (["--logprobs", "0"], 0),
     "prompt_logprobs": (["--prompt-logprobs", "1"], 1),
     "n": (["--n", "2"], 2),
+    "structure": (["--structure", "regex=a=b"], Structure("regex", "a=b")),
 }
 
 
