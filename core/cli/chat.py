@@ -18,7 +18,8 @@ from .sampling_options import add_sampling_options, sampling_params
 from .streaming import follow, show_at_once
 
 if TYPE_CHECKING:
-    from ..gateway.llm import LLM, Message
+    from ..gateway.llm import LLM
+    from ..gateway.prompts import Message
 
 NOT_IN_CHAT = ("n", "logprobs", "prompt_logprobs")
 ANSWER_SHARE = 4

@@ -15,7 +15,8 @@ from .sampling_options import add_sampling_options, sampling_params
 from .streaming import follow, show_at_once
 
 if TYPE_CHECKING:
-    from ..gateway.llm import LLM, Message
+    from ..gateway.llm import LLM
+    from ..gateway.prompts import Message
     from ..gateway.results import Choice, Result
 
 

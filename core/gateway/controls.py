@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..config import unknown
 from ..engine.client import EngineClient
 from ..engine.controls import read_stats, run_control
-from ..errors import RequestError
-from ..registry import Registry
+from ..errors import ConfigError, RequestError
+from ..registry import CORE, Registry
 
 GATEWAY_HOOKS = ("on_ingress", "route")
 
@@ -23,7 +24,14 @@ class Controls:
         self._client = client
 
     async def run(self, plugin: str, command: str, arguments: Mapping[str, Any]) -> Any:
-        """What `command` of `plugin` returns. Raises ConfigError for an unknown one, with the list."""
+        """What `command` of `plugin` returns. Raises ConfigError for an unknown one, with the list.
+
+        The core has a command of its own, `audit`: what is wrong with the engine's books, empty when all is well.
+        """
+        if plugin == CORE:
+            if command != "audit":
+                raise ConfigError(unknown("command of the core", command, ["audit"]))
+            return await self._client.audit()
         if any(control.plugin == plugin for control in self._here):
             return run_control(self._here, plugin, command, arguments)
         return await self._client.control(plugin, command, arguments)

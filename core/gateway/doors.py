@@ -43,14 +43,18 @@ class ServiceRate:
 
 
 class Doors:
-    """Counts who is inside. `reason` is why nobody else may come in now, empty where they may."""
+    """Counts who is inside. why_not: a sentence where nobody can be served now, else nothing."""
 
     def __init__(
-        self, max_open: int, max_characters: int, reason: str = "", clock: Callable[[], float] = time.monotonic
+        self,
+        max_open: int,
+        max_characters: int,
+        why_not: Callable[[], str] = lambda: "",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.max_open = max_open
         self.max_characters = max_characters
-        self.reason = reason
+        self.why_not = why_not
         self.is_closing = False
         self.num_open = 0
         self._num_refused = 0
@@ -63,8 +67,8 @@ class Doors:
         """Raise ApiError where nobody can be served now."""
         if self.is_closing:
             raise closing()
-        if self.reason:
-            raise unavailable(self.reason, "engine_not_ready")
+        if reason := self.why_not():
+            raise unavailable(reason, "engine_not_ready")
 
     @contextmanager
     def inside(self) -> Iterator[None]:

@@ -74,6 +74,7 @@ class LLM:
         self.model_path: Path = built.files.source
         self.prompts = Prompts(built.files, built.tokenizer)
         self._engine = built.engine
+        self._registry = built.registry
         self._ingress = IngressChain(built.registry, built.stages)
         self._controls = built.controls
         self._live: dict[str, LiveRequest] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 from starlette.types import Send
@@ -23,11 +23,13 @@ COMMENT = b": keepalive\n\n"
 class EventStream:
     """One answer as events. Nothing is sent, and so any status can still be answered, before the first `write`.
 
-    keepalive_seconds: a comment is sent after so long a silence; 0 for never. `close` it, whatever happened.
+    opening: makes the payloads of what comes before that. keepalive_seconds: a comment is sent after so long a
+    silence; 0 for never. `close` it, whatever happened.
     """
 
-    def __init__(self, send: Send, keepalive_seconds: float) -> None:
+    def __init__(self, send: Send, opening: Callable[[], Iterable[bytes]], keepalive_seconds: float) -> None:
         self._send = send
+        self._opening = opening
         self._keepalive_seconds = keepalive_seconds
         self._lock = asyncio.Lock()
         """Several outputs of one call write at once."""
@@ -37,7 +39,7 @@ class EventStream:
 
     async def write(self, payloads: Iterable[bytes]) -> None:
         """Send one event for each payload. Waits while the client reads too slowly."""
-        await self._write(b"".join(b"data: %s\n\n" % payload for payload in payloads))
+        await self._write(events_of(payloads))
 
     async def write_error(self, error: ApiError) -> None:
         """Say that there will be no more, and why."""
@@ -55,6 +57,7 @@ class EventStream:
             if not self.has_begun:
                 self.has_begun = True
                 await self._send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
+                data = events_of(self._opening()) + data
                 if self._keepalive_seconds:
                     self._keepalive = asyncio.ensure_future(self._keep_alive())
             if data:
@@ -69,3 +72,7 @@ class EventStream:
                 await self._write(COMMENT)
             else:
                 await asyncio.sleep(self._keepalive_seconds - silence)
+
+
+def events_of(payloads: Iterable[bytes]) -> bytes:
+    return b"".join(b"data: %s\n\n" % payload for payload in payloads)

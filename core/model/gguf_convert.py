@@ -47,12 +47,19 @@ def _streamed_tensors(file: GGUFFile, layout: GGUFLayout) -> list[StreamedTensor
     sources = layout.sources(file.tensor_names(), num_layers, num_experts(file))
     streamed = []
     for name, parts in sources.items():
-        shapes = [file.shape(part.tensor)[0 if part.expert is None else 1 :] for part in parts]
-        shape = (sum(num_rows for num_rows, *_ in shapes), *shapes[0][1:])
         offset = layout.norm_offset if name.endswith("norm.weight") else 0.0
         choices = [(part.tensor, _chosen_rows(file, layout, part)) for part in parts]
-        streamed.append(StreamedTensor(name, shape, partial(_joined_blocks, file, choices, offset)))
+        streamed.append(StreamedTensor(name, _shape(file, parts), partial(_joined_blocks, file, choices, offset)))
     return streamed
+
+
+def _shape(file: GGUFFile, parts: Sequence[Part]) -> tuple[int, ...]:
+    """Of the parts joined by rows, for each expert apart where they are rows of experts."""
+    if parts[0].expert is None:
+        shapes = [file.shape(part.tensor) for part in parts]
+        return (sum(num_rows for num_rows, *_ in shapes), *shapes[0][1:])
+    (num_experts, _, num_columns), *_ = shapes = [file.shape(part.tensor) for part in parts if part.expert == 0]
+    return (num_experts, sum(num_rows for _, num_rows, _ in shapes), num_columns)
 
 
 def _joined_blocks(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ..errors import ModelError
 from .gguf_file import GGUFFile
@@ -30,8 +30,8 @@ class GGUFLayout:
     """The entry of `architectures` in config.json."""
     layer_tensors: Mapping[str, tuple[str, ...]]
     """Our name below `model.layers.N.` to the tensors below `blk.N.` whose rows it joins, without the suffix."""
-    expert_tensors: Mapping[str, str] = field(default_factory=dict)
-    """Our name, with `{expert}` in it, to the tensor that stacks the matrices of all experts."""
+    stacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The same for tensors that stack the matrices of all experts; our own names have no suffix there."""
     interleaved: Mapping[str, str] = field(default_factory=dict)
     """Layer tensors that keep the two halves of each rotary pair side by side, and the key of their head count."""
     norm_offset: float = 0.0
@@ -41,28 +41,23 @@ class GGUFLayout:
         self, tensor_names: frozenset[str], num_layers: int, num_experts: int = 0
     ) -> dict[str, tuple[Part, ...]]:
         """Each of our tensors with its parts in the file; ModelError for tensors that have no place or no sibling."""
-        candidates = {name: tuple(map(Part, parts)) for name, parts in MODEL_TENSORS.items()}
+        candidates = _with_suffixes(MODEL_TENSORS)
         for layer in range(num_layers):
-            candidates |= self._layer_candidates(layer, num_experts)
-        sources = {}
-        for name, parts in candidates.items():
-            for suffix in ("weight", "bias"):
-                stored = tuple(replace(part, tensor=f"{part.tensor}.{suffix}") for part in parts)
-                if any(part.tensor in tensor_names for part in stored):
-                    sources[f"{name}.{suffix}"] = stored
+            candidates |= _with_suffixes(
+                {
+                    f"model.layers.{layer}.{name}": tuple(f"blk.{layer}.{part}" for part in parts)
+                    for name, parts in self.layer_tensors.items()
+                }
+            )
+            for name, parts in self.stacks.items():
+                candidates[f"model.layers.{layer}.{name}"] = tuple(
+                    Part(f"blk.{layer}.{part}.weight", expert) for expert in range(num_experts) for part in parts
+                )
+        sources = {
+            name: parts for name, parts in candidates.items() if any(part.tensor in tensor_names for part in parts)
+        }
         self._check_complete(sources, tensor_names)
         return sources
-
-    def _layer_candidates(self, layer: int, num_experts: int) -> dict[str, tuple[Part, ...]]:
-        prefix = f"model.layers.{layer}"
-        candidates = {
-            f"{prefix}.{name}": tuple(Part(f"blk.{layer}.{part}") for part in parts)
-            for name, parts in self.layer_tensors.items()
-        }
-        for expert in range(num_experts):
-            for name, part in self.expert_tensors.items():
-                candidates[f"{prefix}.{name.format(expert=expert)}"] = (Part(f"blk.{layer}.{part}", expert),)
-        return candidates
 
     def _check_complete(self, sources: Mapping[str, tuple[Part, ...]], tensor_names: frozenset[str]) -> None:
         wanted = frozenset(part.tensor for parts in sources.values() for part in parts)
@@ -73,6 +68,14 @@ class GGUFLayout:
                 f"the GGUF holds the tensor {unknown[0]!r}, which a plain {self.model_type} model does not have; "
                 "use the model's safetensors instead"
             )
+
+
+def _with_suffixes(tensors: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[Part, ...]]:
+    return {
+        f"{name}.{suffix}": tuple(Part(f"{part}.{suffix}") for part in parts)
+        for name, parts in tensors.items()
+        for suffix in ("weight", "bias")
+    }
 
 
 MODEL_TENSORS: Mapping[str, tuple[str, ...]] = {
@@ -93,6 +96,11 @@ MLP: Mapping[str, tuple[str, ...]] = {
     "mlp.gate_up_proj": ("ffn_gate", "ffn_up"),
     "mlp.down_proj": ("ffn_down",),
 }
+ROUTER: Mapping[str, tuple[str, ...]] = {"mlp.gate": ("ffn_gate_inp",)}
+EXPERTS: Mapping[str, tuple[str, ...]] = {
+    "mlp.experts.gate_up_proj": ("ffn_gate_exps", "ffn_up_exps"),
+    "mlp.experts.down_proj": ("ffn_down_exps",),
+}
 TWO_NORMS: Mapping[str, tuple[str, ...]] = {"post_attention_layernorm": ("ffn_norm",)}
 """Beside `input_layernorm`: one before the MLP, whatever its name says."""
 FOUR_NORMS: Mapping[str, tuple[str, ...]] = {
@@ -105,27 +113,12 @@ INTERLEAVED = {"attn_q": "attention.head_count", "attn_k": "attention.head_count
 LAYOUTS: Mapping[str, GGUFLayout] = {
     "llama": GGUFLayout("llama", "LlamaForCausalLM", {**ATTENTION, **TWO_NORMS, **MLP}, interleaved=INTERLEAVED),
     "llama with experts": GGUFLayout(
-        "mixtral",
-        "MixtralForCausalLM",
-        {**ATTENTION, **TWO_NORMS, "block_sparse_moe.gate": ("ffn_gate_inp",)},
-        {
-            "block_sparse_moe.experts.{expert}.w1": "ffn_gate_exps",
-            "block_sparse_moe.experts.{expert}.w2": "ffn_down_exps",
-            "block_sparse_moe.experts.{expert}.w3": "ffn_up_exps",
-        },
-        INTERLEAVED,
+        "mixtral", "MixtralForCausalLM", {**ATTENTION, **TWO_NORMS, **ROUTER}, EXPERTS, INTERLEAVED
     ),
     "qwen2": GGUFLayout("qwen2", "Qwen2ForCausalLM", {**ATTENTION, **TWO_NORMS, **MLP}),
     "qwen3": GGUFLayout("qwen3", "Qwen3ForCausalLM", {**ATTENTION, **HEAD_NORMS, **TWO_NORMS, **MLP}),
     "qwen3moe": GGUFLayout(
-        "qwen3_moe",
-        "Qwen3MoeForCausalLM",
-        {**ATTENTION, **HEAD_NORMS, **TWO_NORMS, "mlp.gate": ("ffn_gate_inp",)},
-        {
-            "mlp.experts.{expert}.gate_proj": "ffn_gate_exps",
-            "mlp.experts.{expert}.up_proj": "ffn_up_exps",
-            "mlp.experts.{expert}.down_proj": "ffn_down_exps",
-        },
+        "qwen3_moe", "Qwen3MoeForCausalLM", {**ATTENTION, **HEAD_NORMS, **TWO_NORMS, **ROUTER}, EXPERTS
     ),
     "gemma2": GGUFLayout("gemma2", "Gemma2ForCausalLM", {**ATTENTION, **FOUR_NORMS, **MLP}, norm_offset=1.0),
     "gemma3": GGUFLayout(

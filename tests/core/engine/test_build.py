@@ -63,7 +63,7 @@ def test_stages_that_live_elsewhere_are_not_made_and_count_all_the_same(tiny_mod
 
 
 def test_a_plugin_is_missed_before_a_model_is(tiny_model: Path) -> None:
-    with pytest.raises(ConfigError, match="^unknown plugin 'no_such'"):
+    with pytest.raises(ConfigError, match=r"^unknown plugin 'no_such'"):
         find(config_of("no-such-model", plugins={"no_such": {}}))
     with pytest.raises(ModelError):
         find(config_of(tiny_model / "nowhere"))

@@ -71,7 +71,7 @@ def test_wrong_arguments_are_the_commands_fault(controls: list[Bound[Control]]) 
 
 
 def test_a_command_may_refuse(controls: list[Bound[Control]]) -> None:
-    with pytest.raises(RequestError, match="^not now$"):
+    with pytest.raises(RequestError, match=r"^not now$"):
         run_control(controls, "counter", "refuse", {})
 
 

@@ -62,7 +62,8 @@ def test_the_same_answers_as_in_this_process(config: Config) -> None:
     params = SamplingParams(max_tokens=12, seed=3, n=2, logprobs=2, stop=["e"])
     asks = {"ids": Ask(prompt=PROMPT, params=params), "text": Ask(prompt="The switch", params=params)}
     with LLM.from_config(config) as llm:
-        expected = llm.generate(["The switch", list(PROMPT)], params)
+        prompts: list[str | list[int]] = ["The switch", list(PROMPT)]
+        expected = llm.generate(prompts, params)
         vectors = llm.embed(["The switch"], normalize=False)
 
     async def test(service: Service) -> None:
