@@ -9,12 +9,15 @@ from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Sequence
 
 from .. import VERSION
-from . import chat, demo, doctor, models, plan, plugins, pull, run
+from . import admin, chat, demo, doctor, keys, models, plan, plugins, pull, run, serve
 from .messages import Messages
 
 COMMANDS = (
     run.COMMAND,
     chat.COMMAND,
+    serve.COMMAND,
+    keys.COMMAND,
+    admin.COMMAND,
     demo.COMMAND,
     pull.COMMAND,
     models.COMMAND,

@@ -22,9 +22,19 @@ class Messages(logging.Handler):
         self.debug = debug
         self.logger = logging.getLogger("switchgear")
         self.logged: list[str] = []
+        self.is_live = False
+
+    def tell_at_once(self) -> None:
+        """From now on, for a command that does not end by itself, tell what is logged when it is logged."""
+        self.tell_logged()
+        self.is_live = True
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.logged.append(one_line(record.getMessage()))
+        text = one_line(record.getMessage())
+        if self.is_live:
+            self.tell(f"warning: {text}")
+        else:
+            self.logged.append(text)
         if self.debug and record.exc_info and record.exc_info[1]:
             traceback.print_exception(record.exc_info[1])
 

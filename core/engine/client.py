@@ -12,7 +12,6 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -81,7 +80,7 @@ class EngineClient:
         self.plan: EffectivePlan | None = None
         self.limits: Limits | None = None
         self.startup: Mapping[str, float] = {}
-        """Seconds: spawn, import, resolve, assemble, load, and total, which is less than their sum."""
+        """Seconds: spawn, import beside resolve, assemble, load, and total."""
         self.gauges = Gauges()
         self.num_restarts = 0
         self._on_emissions = on_emissions
@@ -103,6 +102,11 @@ class EngineClient:
         """Start the process, so that it loads while the gateway does other things. Needs no running loop."""
         assert self._child is None, "launch comes first, and once"
         self._child = Child(self._context, self._folder, self.num_restarts, self.config, self.cache)
+
+    @property
+    def pid(self) -> int | None:
+        """Of the engine's process, the last one that was started."""
+        return self._child.process.pid if self._child is not None else None
 
     async def start(self) -> None:
         """Attach to the running loop, and launch if that was not done; does not wait until the engine is ready."""
@@ -127,7 +131,7 @@ class EngineClient:
         if self.state == "closed":
             return
         was_ready, self.state = self.state == "ready", "closed"
-        self._drop_calls()
+        self._drop_calls(self._why_not())
         self._settled.set()
         if self._child is not None:
             if not (was_ready and self._child.send(Stop())):
@@ -146,7 +150,7 @@ class EngineClient:
             return
         self.state, self.cause = "down", self._child.cause()
         self._settled.clear()
-        self._drop_calls()
+        self._drop_calls(self.cause)
         try:
             self._on_down(self.cause)
         finally:
@@ -267,11 +271,10 @@ class EngineClient:
         if future is not None and not future.done():
             settle(future)
 
-    def _drop_calls(self) -> None:
-        error = partial(EngineDown, self.cause or "the engine was stopped")
+    def _drop_calls(self, cause: str) -> None:
         for future in self._calls.values():
             if not future.done():
-                future.set_exception(error())
+                future.set_exception(EngineDown(cause))
 
 
 def end(child: Child, grace: float) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 import uuid
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -16,8 +18,9 @@ from starlette.types import ASGIApp
 
 from .. import VERSION
 from ..errors import ConfigError, SwitchgearError
+from .ask import Ask
 from .gateway import Gateway
-from .generation import Generation
+from .generation import Generation, numbered
 from .http import Envelope, json_response, read_body, together, while_connected
 from .keys import Caller
 from .metrics import CONTENT_TYPE
@@ -57,9 +60,7 @@ def make_app(gateway: Gateway) -> ASGIApp:
         Route("/openapi.json", handlers.openapi),
         Route("/admin/{plugin}/{command}", handlers.admin, methods=["POST"]),
     ]
-    return Envelope(
-        Router(routes, redirect_slashes=False), lambda: gateway.plan_hash, gateway.metrics.count_request
-    )
+    return Envelope(Router(routes, redirect_slashes=False), lambda: gateway.plan_hash, gateway.metrics.count_request)
 
 
 class Handlers:
@@ -90,3 +91,122 @@ class Handlers:
             call, visitor.request_id, now(), fingerprint_of(self.gateway.plan_hash), self._decode
         )
         return Generation(self.gateway, call, renderer, visitor, request.headers)
+
+    async def embeddings(self, request: Request) -> Response:
+        caller = self._caller(request)
+        wire = self.gateway.wire
+        call = parse_embedding(await self._body(request), wire)
+        self.gateway.doors.check_prompts(call.asks, "input")
+        visitor = visitor_of(caller, "embd", call.priority, call.deadline_seconds)
+        works = (
+            self.service.embed(ask, numbered(visitor, number), call.pooling) for number, ask in enumerate(call.asks)
+        )
+        with self.gateway.doors.inside():
+            embedded = await while_connected(request.receive, together(*works))
+        self.gateway.metrics.prompt_tokens.inc(sum(entry.num_tokens for entry in embedded))
+        return json_response(render_embeddings(call, embedded))
+
+    async def tokenize(self, request: Request) -> Response:
+        self._caller(request)
+        wire = self.gateway.wire
+        call = parse_tokenize(await self._body(request), wire)
+        self.gateway.doors.check_prompts([call.ask], "messages" if call.ask.messages else "prompt")
+        token_ids = await asyncio.to_thread(self._encode, call.ask)
+        return json_response(render_tokenize(call, token_ids, wire, lambda token_id: self._decode([token_id])))
+
+    async def detokenize(self, request: Request) -> Response:
+        self._caller(request)
+        token_ids = parse_detokenize(await self._body(request), self.gateway.wire)
+        return json_response(render_detokenize(await asyncio.to_thread(self._decode, token_ids)))
+
+    def _encode(self, ask: Ask) -> list[int]:
+        prompts = self.service.prompts
+        if ask.messages:
+            return list(map(int, prompts.encode_chat(ask.messages, **ask.template)[0]))
+        return list(map(int, prompts.encode(ask.prompt, ask.add_special)))
+
+    def _decode(self, token_ids: Sequence[int]) -> str:
+        return self.service.prompts.tokenizer.decode(token_ids, skip_special=False)
+
+    # -- about the server -------------------------------------------------------------------------------------------
+
+    async def models(self, request: Request) -> Response:
+        self._caller(request)
+        return json_response(list_models(self.gateway.wire, self.gateway.created))
+
+    async def model(self, request: Request) -> Response:
+        self._caller(request)
+        return json_response(get_model(request.path_params["model"], self.gateway.wire, self.gateway.created))
+
+    async def health(self, request: Request) -> Response:
+        return json_response(b'{"status":"ok"}')
+
+    async def ready(self, request: Request) -> Response:
+        self.gateway.doors.check()
+        return json_response(b'{"status":"ready"}')
+
+    async def metrics(self, request: Request) -> Response:
+        self._caller(request)
+        metrics = self.gateway.metrics
+        # an engine that is busy or down has told its counters before
+        with contextlib.suppress(TimeoutError, SwitchgearError):
+            self.gateway.doors.check()
+            metrics.plugin_stats = await asyncio.wait_for(self.service.controls.stats(), STATS_SECONDS)
+        return Response(metrics.page(), headers={"content-type": CONTENT_TYPE})
+
+    async def plan(self, request: Request) -> Response:
+        self._caller(request)
+        self.gateway.doors.check()
+        return json_response(msgspec.json.encode(self.service.plan.to_json()))
+
+    async def openapi(self, request: Request) -> Response:
+        self._caller(request)
+        return json_response(self._openapi)
+
+    @cached_property
+    def _openapi(self) -> bytes:
+        return msgspec.json.encode(openapi(VERSION, self.gateway.wire.model_names, self.gateway.keys.are_needed))
+
+    async def admin(self, request: Request) -> Response:
+        if not self._caller(request).is_admin:
+            raise forbidden(
+                "Commands of plugins need an API key with `admin`, or without a file of keys a request from loopback."
+            )
+        self.gateway.doors.check()
+        arguments = arguments_of(await self._body(request))
+        plugin, command = request.path_params["plugin"], request.path_params["command"]
+        try:
+            answer = await while_connected(request.receive, self.service.controls.run(plugin, command, arguments))
+        except ConfigError as error:
+            raise not_found(str(error)) from None
+        return json_response(msgspec.json.encode(answer))
+
+    # -- of a request -----------------------------------------------------------------------------------------------
+
+    def _caller(self, request: Request) -> Caller:
+        host = request.client.host if request.client else ""
+        return self.gateway.keys.caller_of(request.headers, host)
+
+    async def _body(self, request: Request) -> bytes:
+        return await read_body(request.scope, request.receive, self.gateway.config.max_body_bytes)
+
+
+def visitor_of(caller: Caller, prefix: str, priority: int, deadline_seconds: float | None) -> Visitor:
+    """Who asks, under an id of our own: clients may use theirs twice."""
+    deadline = None
+    if deadline_seconds is not None:
+        deadline = asyncio.get_running_loop().time() + deadline_seconds
+    request_id = f"{prefix}-{uuid.uuid4().hex}"
+    return Visitor(request_id=request_id, tenant=caller.tenant, priority=priority, deadline=deadline)
+
+
+def arguments_of(body: bytes) -> dict[str, Any]:
+    """The arguments of a plugin's command, by name; none in an empty body."""
+    try:
+        return _arguments_decoder.decode(body) if body else {}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise bad_request("The body must be a JSON object with the command's arguments by name, or empty.") from None
+
+
+def now() -> int:
+    return int(time.time())

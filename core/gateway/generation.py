@@ -9,7 +9,7 @@ from dataclasses import replace
 from starlette.types import Receive, Scope, Send
 
 from .gateway import Gateway
-from .http import ClientLeft, json_response, told, together, while_connected
+from .http import ClientLeft, json_response, together, told, while_connected
 from .openai.wire import Call, Renderer
 from .results import Chunk, Result
 from .service import Visitor
@@ -79,9 +79,7 @@ class Generation:
 
     async def _run_prompt(self, number: int, show: Show) -> Result:
         gateway, submitted = self.gateway, nanoseconds_now()
-        visitor = self.visitor
-        if len(self.call.asks) > 1:
-            visitor = replace(visitor, request_id=f"{visitor.request_id}-{number}")
+        visitor = numbered(self.visitor, number) if len(self.call.asks) > 1 else self.visitor
         stream = await gateway.service.submit(self.call.asks[number], visitor)
         try:
             is_first = True
@@ -98,3 +96,8 @@ class Generation:
         if gateway.tracer is not None:
             gateway.tracer.record(result, submitted, self.headers)
         return result
+
+
+def numbered(visitor: Visitor, number: int) -> Visitor:
+    """The same for one of several prompts of a call, since each needs an id of its own."""
+    return replace(visitor, request_id=f"{visitor.request_id}-{number}")

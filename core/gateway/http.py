@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import time
 import uuid
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -38,19 +37,17 @@ class ClientLeft(Exception):
 class Envelope:
     """The outermost application: whatever happens inside, what leaves has an id, the plan's hash and OpenAI's form.
 
-    plan_hash: empty until it is known. on_end: told the name of the endpoint, the status (0 where there was nobody to
-    send one to) and the seconds it took.
+    plan_hash: empty until it is known. on_end: told the name of the endpoint and the status, 0 where nobody was there
+    to send one to.
     """
 
-    def __init__(
-        self, app: ASGIApp, plan_hash: Callable[[], str], on_end: Callable[[str, int, float], None]
-    ) -> None:
+    def __init__(self, app: ASGIApp, plan_hash: Callable[[], str], on_end: Callable[[str, int], None]) -> None:
         self.app = app
         self.plan_hash = plan_hash
         self.on_end = on_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begin, status = time.perf_counter(), 0
+        status = 0
         request_id = request_id_of(scope)
         scope["request_id"] = request_id
         # with an app in it, starlette raises its 404 and 405 instead of answering in plain text
@@ -76,7 +73,7 @@ class Envelope:
             await error_response(told(error, scope))(scope, receive, send_marked)
         finally:
             endpoint = scope.get("endpoint")
-            self.on_end(getattr(endpoint, "__name__", "unknown"), status, time.perf_counter() - begin)
+            self.on_end(getattr(endpoint, "__name__", "unknown"), status)
 
 
 def request_id_of(scope: Scope) -> str:

@@ -42,20 +42,28 @@ class Metrics:
             return Counter(f"switchgear_{name}", text, labels, registry=registry)
 
         self.time_to_first_token = histogram(
-            "time_to_first_token", "From a request's arrival to its first token, tokenising and queueing included.", WAITS
+            "time_to_first_token",
+            "From a request's arrival to its first token, tokenising and queueing included.",
+            WAITS,
         )
         self.time_per_output_token = histogram(
             "time_per_output_token", "Per token after the first, for each output.", PER_TOKEN
         )
         self.request_seconds = histogram("request", "From a request's arrival to its last token.", WHOLE)
-        self.queue_seconds = histogram("request_queue", "From the engine's receipt of a request to its first step.", WAITS)
+        self.queue_seconds = histogram(
+            "request_queue", "From the engine's receipt of a request to its first step.", WAITS
+        )
         self.loop_lag = histogram("event_loop_lag", "How late the gateway's event loop woke up.", LAGS)
-        self.requests = counter("requests", "HTTP requests that have ended; status 0 was sent to nobody.", ("endpoint", "status"))
+        self.requests = counter(
+            "requests", "HTTP requests that have ended; status 0 was sent to nobody.", ("endpoint", "status")
+        )
         self.outputs = counter("outputs", "Outputs that have ended.", ("finish_reason",))
         self.prompt_tokens = counter("prompt_tokens", "Tokens of prompts, cached ones included.")
         self.cached_tokens = counter("cached_prompt_tokens", "Prompt tokens that were not computed again.")
         self.generated_tokens = counter("generated_tokens", "Tokens generated.")
-        self.client_disconnects = counter("client_disconnects", "Clients that left before their answer ended.", ("phase",))
+        self.client_disconnects = counter(
+            "client_disconnects", "Clients that left before their answer ended.", ("phase",)
+        )
         self.requests_open = Gauge("switchgear_requests_open", "Requests inside the gateway.", registry=registry)
         self._plan = Gauge(
             "switchgear_plan_info",

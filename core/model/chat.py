@@ -24,7 +24,7 @@ def render(
     other keys reach the template as they are. add_generation_prompt: open the assistant's turn at the end.
     variables: further names for the template, such as `tools`.
     """
-    template = _template_of(tokenizer_config)
+    template = template_of(tokenizer_config, for_tools=bool(variables.get("tools")))
     chat = [_checked(message, position) for position, message in enumerate(messages)]
     if not chat:
         raise RequestError("there are no messages; send at least one with a role and a content")
@@ -40,10 +40,12 @@ def render(
         ) from error
 
 
-def _template_of(tokenizer_config: Mapping[str, Any]) -> str:
+def template_of(tokenizer_config: Mapping[str, Any], *, for_tools: bool = False) -> str:
+    """The model's chat template, or the one that it has for conversations with tools. RequestError without one."""
     template = tokenizer_config.get("chat_template")
-    if isinstance(template, list):  # several by name, such as one for tool use
-        template = {entry["name"]: entry["template"] for entry in template}.get("default")
+    if isinstance(template, list):  # several by name
+        by_name = {entry["name"]: entry["template"] for entry in template}
+        template = by_name.get("tool_use" if for_tools else "default") or by_name.get("default")
     if not isinstance(template, str):
         raise RequestError("this model has no chat template; use a plain prompt or a model made for chat")
     return template

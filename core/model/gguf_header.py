@@ -84,7 +84,7 @@ class _Cursor:
     """Reads one value after another."""
 
     def __init__(self, data: npt.NDArray[np.uint8]) -> None:
-        self._view = memoryview(data)
+        self._view = data.data
         self.position = 0
 
     def unpack(self, layout: str) -> tuple[Any, ...]:

@@ -23,7 +23,8 @@ def rope_tables(spec: RopeSpec, max_len: int, dtype: torch.dtype) -> tuple[torch
 def inverse_frequencies(spec: RopeSpec, max_len: int) -> torch.Tensor:
     """Radians a position, one for each pair of elements: `[rotary_size / 2]` float32."""
     exponents = torch.arange(0, spec.rotary_size, 2, dtype=torch.int64).to(torch.float32) / spec.rotary_size
-    base = 1.0 / (spec.theta**exponents)
+    powers = spec.theta**exponents
+    base = 1.0 / powers
     match spec.kind:
         case "default":
             return base
@@ -35,7 +36,7 @@ def inverse_frequencies(spec: RopeSpec, max_len: int) -> torch.Tensor:
             return yarn(base, spec)
         case "longrope":
             factors = spec.long_factors if max_len > spec.original_max_len else spec.short_factors
-            return base / torch.tensor(factors, dtype=torch.float32)
+            return 1.0 / (torch.tensor(factors, dtype=torch.float32) * powers)
 
 
 def llama3(base: torch.Tensor, spec: RopeSpec) -> torch.Tensor:

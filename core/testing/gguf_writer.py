@@ -46,7 +46,9 @@ def write_gguf(directory: Path, path: Path, *, quantization: str = "F32", pre: s
     for name, array in _stacked(load_file(directory / "model.safetensors")).items():
         stored = gguf.GGMLQuantizationType[quantization if array.ndim > 1 else "F32"]
         data = gguf.quantize(_as_stored(name, array, config, architecture), stored)
-        writer.add_tensor(names.get_name(name, (".weight", ".bias")), data, raw_dtype=stored)
+        gguf_name = names.get_name(name, (".weight", ".bias"))
+        assert gguf_name is not None, f"{name} has no place in a GGUF"
+        writer.add_tensor(gguf_name, data, raw_dtype=stored)
     if (config.get("rope_scaling") or {}).get("rope_type") == "llama3":
         writer.add_tensor("rope_freqs.weight", _llama3_divisors(config))
     finish(writer)
@@ -100,18 +102,12 @@ def _add_rope(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
 
 def _add_tokenizer(writer: gguf.GGUFWriter, directory: Path, vocab_size: int, pre: str) -> None:
     content = json.loads((directory / "tokenizer.json").read_text(encoding="utf-8"))
-    special = {token["content"] for token in content["added_tokens"] if token["special"]}
+    special = frozenset(token["content"] for token in content["added_tokens"] if token["special"])
     tokens = {id: token for token, id in content["model"]["vocab"].items()}
-    kinds = [
-        gguf.TokenType.UNUSED if id not in tokens
-        else gguf.TokenType.CONTROL if tokens[id] in special
-        else gguf.TokenType.NORMAL
-        for id in range(vocab_size)
-    ]  # fmt: skip
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(pre)
     writer.add_token_list([tokens.get(id, f"[PAD{id}]") for id in range(vocab_size)])
-    writer.add_token_types(kinds)
+    writer.add_token_types([_kind(tokens.get(id), special) for id in range(vocab_size)])
     writer.add_token_merges([f"{left} {right}" for left, right in content["model"]["merges"]])
     tokenizer_config = json.loads((directory / "tokenizer_config.json").read_text(encoding="utf-8"))
     for name in ("unk", "bos", "eos", "pad"):
@@ -119,6 +115,12 @@ def _add_tokenizer(writer: gguf.GGUFWriter, directory: Path, vocab_size: int, pr
         getattr(writer, f"add_{name}_token_id")(content["model"]["vocab"][token])
     writer.add_add_bos_token(False)
     writer.add_chat_template(tokenizer_config["chat_template"])
+
+
+def _kind(token: str | None, special: frozenset[str]) -> gguf.TokenType:
+    if token is None:
+        return gguf.TokenType.UNUSED
+    return gguf.TokenType.CONTROL if token in special else gguf.TokenType.NORMAL
 
 
 def _stacked(weights: Mapping[str, torch.Tensor]) -> dict[str, npt.NDArray[np.float32]]:

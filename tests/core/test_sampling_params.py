@@ -1,11 +1,12 @@
 import subprocess
 import sys
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import pytest
 from switchgear.core.errors import RequestError
-from switchgear.core.sampling_params import SamplingParams
+from switchgear.core.sampling_params import MAX_STRUCTURE_CHARACTERS, SamplingParams, Structure
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"max_tokens": 0}, "max_tokens must be an integer from 1 to"),
@@ -51,6 +52,17 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"prompt_logprobs": -1}, "prompt_logprobs must be an integer from 0 to 20, got -1"),
     ({"n": 0}, "n must be an integer from 1 to 128, got 0"),
     ({"n": 129}, "n must be an integer from 1 to 128, got 129"),
+    ({"structure": "json"}, "structure must be a Structure or nothing, got 'json'"),
+    ({"structure": {"text": "a"}}, "structure must be a Structure or nothing"),
+    ({"structure": {"kind": "xml", "text": "a"}}, "structure must be one of json_object, json_schema, regex,"),
+    ({"structure": {"kind": "regex"}}, "structure of kind regex needs a text"),
+    ({"structure": {"kind": "json_object", "text": "{}"}}, "structure of kind json_object takes no text"),
+    ({"structure": {"kind": "regex", "text": 5}}, "structure must have a text of at most"),
+    (
+        {"structure": {"kind": "regex", "text": "a" * (MAX_STRUCTURE_CHARACTERS + 1)}},
+        f"a text of at most {MAX_STRUCTURE_CHARACTERS} characters",
+    ),
+    ({"structure": {"kind": "json_object"}, "ignore_eos": True}, "ignore_eos must be false with a structure"),
 ]
 
 
@@ -113,3 +125,9 @@ def test_token_ids_outside_the_vocabulary_are_refused(options: dict[str, Any]) -
 def test_importing_it_imports_no_torch() -> None:
     code = "import sys, switchgear.core.sampling_params; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_structure_survives_its_plain_form() -> None:
+    params = SamplingParams(structure=Structure("regex", "[0-9]+"))
+    assert SamplingParams(**asdict(params)) == params
+    assert SamplingParams(**asdict(SamplingParams())) == SamplingParams()

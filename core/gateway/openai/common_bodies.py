@@ -19,8 +19,9 @@ Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 AtLeastOne = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
 NumOutputs = Annotated[int, Meta(ge=1, le=128)]
 TokenId = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
-TokenIdKey = Annotated[str, Meta(pattern="^(0|[1-9][0-9]{0,8})$")]
-"""JSON has no numbers as keys."""
+TOKEN_ID_KEY = "^(0|[1-9][0-9]{0,8})$"
+TokenIdKey = Annotated[str, Meta(extra_json_schema={"pattern": TOKEN_ID_KEY})]
+"""JSON has no numbers as keys. `token_biases` looks at them once it is known that there are not too many."""
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 NumLogprobs = Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from ...errors import RequestError
 from ...sampling_params import SamplingParams
-from .common_bodies import SamplingFields
+from .common_bodies import TOKEN_ID_KEY, SamplingFields
 from .errors import ApiError, bad_request, refused
 from .wire import Wire
 
@@ -32,13 +34,22 @@ AS_THEY_ARE = (
 def sampling_params(body: SamplingFields, wire: Wire, **decided: Any) -> SamplingParams:
     """The options that `body` gives, and those that its endpoint decided. ApiError where they do not fit together."""
     given = {name: value for name in AS_THEY_ARE if (value := getattr(body, name)) is not None}
-    biases = {int(token): bias for token, bias in (body.logit_bias or {}).items()}
+    biases = token_biases(body.logit_bias or {})
     try:
         params = SamplingParams(**{**given, "logit_bias": biases, **decided})
         params.check_vocabulary(wire.vocab_size)
     except RequestError as error:
         raise refused(error) from None
     return params
+
+
+def token_biases(given: Mapping[str, float]) -> dict[int, float]:
+    """By token id, where JSON has strings."""
+    for key in given:
+        if not re.fullmatch(TOKEN_ID_KEY, key):
+            text = f"`logit_bias` must have token ids as keys, got {key[:20]!r}."
+            raise bad_request(text, "logit_bias", "invalid_value")
+    return {int(key): bias for key, bias in given.items()}
 
 
 def check_stream(body: SamplingFields) -> None:

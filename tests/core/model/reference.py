@@ -34,7 +34,9 @@ def make_reference(architecture: str, config: str, **overrides: Any) -> Any:
     """A random model of a class of transformers, with a config of another; what starts as 0 or 1 is random too."""
     torch.manual_seed(7)
     settings = getattr(transformers, config)(**{**SIZES, **overrides})
-    model = getattr(transformers, architecture)._from_config(settings, attn_implementation="eager")
+    model = getattr(transformers, architecture)._from_config(
+        settings, attn_implementation="eager", experts_implementation="eager"
+    )
     model.eval()
     for name, parameter in model.named_parameters():
         if name.endswith("bias") or "norm" in name:

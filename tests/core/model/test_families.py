@@ -23,6 +23,7 @@ LONGROPE = {
     "rope_type": "longrope",
     "rope_theta": 10000.0,
     "partial_rotary_factor": 0.75,
+    "factor": 4.0,
     "short_factor": [1.0 + 0.02 * index for index in range(9)],
     "long_factor": [1.0 + 0.4 * index for index in range(9)],
 }
@@ -73,7 +74,7 @@ FAMILIES: dict[str, Family] = {
         {
             "hidden_size": 96,
             "sliding_window": WINDOW,
-            "original_max_position_embeddings": 64,
+            "original_max_position_embeddings": 256,
             "rope_parameters": LONGROPE,
         },
     ),
@@ -134,7 +135,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     path = save(model, tmp_path_factory.mktemp(request.param) / "model", tiny_model)
     generator = torch.Generator().manual_seed(3)
     lengths = (1, WINDOW - 3, 101, 180)
-    sequences = [torch.randint(512, (length,), generator=generator).tolist() for length in lengths]
+    sequences = [torch.randint(3, 512, (length,), generator=generator).tolist() for length in lengths]
     yield Made(model, path, sequences)
 
 
@@ -178,8 +179,8 @@ def test_every_family_is_tested() -> None:
 def test_logits_in_float64_are_those_of_transformers_to_nine_digits(made: Made) -> None:
     with LLM(str(made.path), dtype="float64", plugins={}) as llm:
         ours = all_logits(llm, made.sequences)
+    model = in_float64(made.model)
     with StaysDouble():
-        model = in_float64(made.model)
         theirs = [reference_logits(model, sequence) for sequence in made.sequences]
     made.model.float()
     for one, other in zip(ours, theirs, strict=True):

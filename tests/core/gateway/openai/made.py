@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -92,6 +91,3 @@ class BracketParser:
 def decode(token_ids: Sequence[int]) -> str:
     """A vocabulary of letters."""
     return "".join(chr(ord("a") + token_id) for token_id in token_ids)
-
-
-NO_SCORE = -math.inf
