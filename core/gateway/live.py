@@ -9,6 +9,7 @@ from ..engine.emission import Emission
 from ..model.detokenizer import Detokenizer
 from ..model.stop_strings import StopMatcher
 from ..model.tokenizer import Tokenizer
+from ..model.vocabulary import bytes_of
 from ..records import Completion, Outcome, TokenScores
 from ..sampling_params import SamplingParams
 from .ingress import Visit
@@ -176,7 +177,8 @@ def position_logprobs(
     """One position of `scores`, with the text of each token."""
 
     def entry(token_id: int, logprob: float) -> TokenLogprob:
-        return TokenLogprob(token_id, tokenizer.decode([token_id], skip_special=False), logprob)
+        known = bytes_of(tokenizer, token_id) if token_id < tokenizer.vocab_size else b""
+        return TokenLogprob(token_id, known.decode(errors="replace"), logprob, known)
 
     best = zip(scores.top_ids[position, :num_top], scores.top_logprobs[position, :num_top], strict=True)
     return PositionLogprobs(

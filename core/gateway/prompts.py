@@ -42,12 +42,26 @@ class Prompts:
             )
         return np.array(prompt, dtype=np.int64)
 
-    def encode_chat(self, messages: Any, **template: Any) -> tuple[IntArray, str]:
+    def encode_chat(self, messages: Any, *, continue_final: bool = False, **template: Any) -> tuple[IntArray, str]:
         """Token ids `[P]` of a conversation, and the text they are of. template: further names for the template.
+
+        continue_final: leave the last message open, for the output to go on with it.
 
         Raises RequestError for a model without a template and for messages that the template refuses.
         """
         if not isinstance(messages, Sequence) or not messages:
             raise RequestError("a conversation needs at least one message, each with a role and a content")
         text = render(messages, self.template_variables, **template)
+        if continue_final:
+            text = opened(text, messages[-1])
         return np.array(self.tokenizer.encode(text, add_special=False), dtype=np.int64), text
+
+
+def opened(text: str, last: Message) -> str:
+    """The rendered conversation without what the template puts behind its last message."""
+    content = last.get("content")
+    words = content if isinstance(content, str) else "".join(part.get("text", "") for part in content or ())
+    for kept in (words, words.strip()):
+        if kept and kept in text:
+            return text[: text.rindex(kept) + len(kept)]
+    raise RequestError("the chat template does not show the last message as it is, so it cannot be continued")

@@ -8,11 +8,12 @@ from .tokenizer import Tokenizer
 
 def read_vocabulary(tokenizer: Tokenizer, vocab_size: int) -> Vocabulary:
     """The model's first `vocab_size` ids, as the detokenizer writes them behind other tokens."""
-    token_bytes = tuple(_bytes_of(tokenizer, id) if id < tokenizer.vocab_size else b"" for id in range(vocab_size))
+    token_bytes = tuple(bytes_of(tokenizer, id) if id < tokenizer.vocab_size else b"" for id in range(vocab_size))
     return Vocabulary(token_bytes, frozenset(id for id in tokenizer.special_ids if id < vocab_size))
 
 
-def _bytes_of(tokenizer: Tokenizer, id: int) -> bytes:
+def bytes_of(tokenizer: Tokenizer, id: int) -> bytes:
+    """What one token adds to a text, behind another token; a special one is spelled out."""
     if tokenizer.is_byte_level:
         return tokenizer.token_bytes(id)
     if tokenizer.is_byte_piece(id):

@@ -32,21 +32,28 @@ class CallScanner:
     def __init__(self, *, is_strict: bool) -> None:
         """is_strict: a key that calls do not have breaks it at once, so that other JSON is let go early."""
         self.name: str | None = None
-        self.arguments: str | None = None
-        """As much of their text as has been read."""
         self._is_strict = is_strict
         self._depth = 0
         self._is_quoted = self._is_escaped = False
         self._key: str | None = None
         """Of the entry whose value is being read."""
-        self._piece = ""
-        """The key or value that is being read."""
+        self._piece: list[str] = []
+        """The characters of the key or value that is being read."""
         self._is_whole = False
         """The piece has its last character."""
+        self._arguments: list[str] | None = None
+        """As much of their text as has been read."""
+        self._num_taken = 0
 
     @property
     def is_open(self) -> bool:
-        return self.name is not None and self.arguments is not None
+        return self.name is not None and self._arguments is not None
+
+    def take_arguments(self) -> str:
+        """What has been read of the arguments' text since the last time."""
+        taken = (self._arguments or [])[self._num_taken :]
+        self._num_taken += len(taken)
+        return "".join(taken)
 
     def push(self, character: str) -> Found:
         if self._is_quoted:
@@ -67,10 +74,10 @@ class CallScanner:
             self._depth += (character in "{[") - (character in "}]")
             self._is_quoted = character == '"'
         if not self._is_whole:
-            self._piece += character
+            self._piece.append(character)
             self._is_whole = self._depth == 1 and not self._is_quoted and character in '"}]'
-        if self._reads_arguments and self._piece[0] == "{":
-            self.arguments = self._piece
+        if self._arguments is None and self._key in ARGUMENT_KEYS and self._piece == ["{"]:
+            self._arguments = self._piece
         return Found.MORE
 
     def _follow_string(self, character: str) -> None:
@@ -85,7 +92,8 @@ class CallScanner:
 
     def _end_piece(self, character: str) -> Found:
         """A colon ends a key, a comma or the last brace a value."""
-        piece, self._piece, self._is_whole = self._piece.rstrip(SPACES), "", False
+        piece = "".join(self._piece).rstrip(SPACES)
+        self._piece, self._is_whole = [], False
         if character == ":":
             is_key = self._key is None
             self._key = text_of(piece)
@@ -98,7 +106,7 @@ class CallScanner:
             return Found.MORE
         if self.name is None:
             return Found.BROKEN
-        self.arguments = self.arguments or "{}"
+        self._arguments = self._arguments or ["{}"]
         return Found.END
 
     def _take_value(self, value: str) -> bool:
@@ -106,21 +114,19 @@ class CallScanner:
         if self._key == "name" and self.name is None:
             self.name = text_of(value) or None
             return self.name is not None
-        if self._reads_arguments and value[0] != "{":
+        if self._key in ARGUMENT_KEYS and self._arguments is None:
             # some models write the JSON of the arguments into a string, some write null for none
-            self.arguments = "{}" if value == "null" else text_of(value)
-            return self.arguments is not None
+            arguments = "{}" if value == "null" else text_of(value)
+            self._arguments = None if arguments is None else list(arguments)
+            return arguments is not None
         return True
-
-    @property
-    def _reads_arguments(self) -> bool:
-        return self._key in ARGUMENT_KEYS
 
 
 def text_of(literal: str) -> str | None:
     """What a JSON string says; None for anything else."""
+    if not literal.startswith('"'):
+        return None
     try:
-        value = json.loads(literal, strict=False)
+        return str(json.loads(literal, strict=False))
     except ValueError:
         return None
-    return value if isinstance(value, str) else None

@@ -44,8 +44,7 @@ class CallParser:
         self._start = self._at = 0
         """Of the text that is not decided, and of what has not been read of it."""
         self._call = CallScanner(is_strict=False)
-        self._num_calls = self._num_sent = 0
-        """`_num_sent`: characters of the open call's arguments."""
+        self._num_calls = 0
         self._is_bare = self._is_list = False
         self._spaces = ""
         self._has_content = False
@@ -83,11 +82,11 @@ class CallParser:
         """Hand out the text before the next calls; False where nothing is to be done before more text comes."""
         start, self._is_bare = self._text.find(self._format.begin, self._start), False
         if self._format.bare and not (self._num_calls or self._has_content):
-            first = len(self._text) - len(self._text[self._start :].lstrip(SPACES))
-            if first == len(self._text):
+            first = self._text[self._start :].lstrip(SPACES)
+            if self._format.begin.startswith(first):
                 return False
-            if self._text[first] == self._format.bare:
-                start, self._is_bare = first, True
+            if first[0] == self._format.bare and not first.startswith(self._format.begin):
+                start, self._is_bare = len(self._text) - len(first), True
         if start < 0:
             self._write(self._decide(len(self._text) - overlap(self._text[self._start :], self._format.begin)))
             return False
@@ -155,7 +154,7 @@ class CallParser:
         if not was_call:
             self._spaces, self._has_content = "", False
             self._deltas.append(ToolCallDelta(self._num_calls, id=self._new_id(), name=self._call.name or ""))
-            self._num_calls, self._num_sent = self._num_calls + 1, 0
+            self._num_calls += 1
         # where the model broke off, the character stands behind the call
         self._decide(self._at - (found is Found.BROKEN))
         if found is not Found.MORE:
@@ -163,9 +162,7 @@ class CallParser:
             self._place = _Place.AFTER_CALL
 
     def _send_arguments(self) -> None:
-        arguments = (self._call.arguments or "")[self._num_sent :]
-        self._num_sent += len(arguments)
-        if arguments:
+        if arguments := self._call.take_arguments():
             self._deltas.append(ToolCallDelta(self._num_calls - 1, arguments=arguments))
 
     def _read_closing(self) -> None:

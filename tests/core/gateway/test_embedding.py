@@ -54,7 +54,9 @@ def test_beside_texts_and_after_preemption(tiny_model: Path, expected: list[np.n
         "paged_kv": {"block_size": 4},
         "chunked_prefill": {"max_num_batched_tokens": 8},
     }
-    with LLM(str(tiny_model), dtype="float32", plugins=plugins, max_num_seqs=8, max_model_len=64, kv_bytes=40_000) as llm:
+    with LLM(
+        str(tiny_model), dtype="float32", plugins=plugins, max_num_seqs=8, max_model_len=64, kv_bytes=40_000
+    ) as llm:
         params = SamplingParams(max_tokens=20, temperature=0, ignore_eos=True)
         streams = [llm.stream([3 + index, 4, 5], params) for index in range(6)]
         texts = [next(stream) for stream in streams]

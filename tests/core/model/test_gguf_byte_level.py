@@ -1,3 +1,5 @@
+import json
+
 import tokenizers
 import transformers
 from hypothesis import given
@@ -10,17 +12,12 @@ ORIGINAL = make_tiny_tokenizer()
 TEXTS = st.text() | st.text("the Switch's 012\n\r\t .,/'\u0301\u00e9\u65e5\u0416")
 
 
-def _merges() -> list[str]:
-    import json
-
-    return [f"{left} {right}" for left, right in json.loads(ORIGINAL.to_str())["model"]["merges"]]
-
-
-MERGES = _merges()
+PAIRS = [tuple(pair) for pair in json.loads(ORIGINAL.to_str())["model"]["merges"]]
+MERGES = [" ".join(pair) for pair in PAIRS]
 QWEN2 = build_byte_level(ORIGINAL.get_vocab(), MERGES, SPLITS["qwen2"])
-THEIR_QWEN2 = transformers.Qwen2Tokenizer(vocab=ORIGINAL.get_vocab(), merges=[tuple(m.split(" ")) for m in MERGES])
+THEIR_QWEN2 = transformers.Qwen2Tokenizer(vocab=ORIGINAL.get_vocab(), merges=PAIRS)
 GPT2 = build_byte_level(ORIGINAL.get_vocab(), MERGES, SPLITS["gpt-2"])
-THEIR_GPT2 = transformers.GPT2Tokenizer(vocab=ORIGINAL.get_vocab(), merges=[tuple(m.split(" ")) for m in MERGES])
+THEIR_GPT2 = transformers.GPT2Tokenizer(vocab=ORIGINAL.get_vocab(), merges=PAIRS)
 
 
 def _words(name: str, text: str) -> list[str]:

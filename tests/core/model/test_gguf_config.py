@@ -13,7 +13,7 @@ TOKENS = ["<eos>", "<bos>", "<end_of_turn>", "<|eot_id|>", "a"]
 
 
 def _gemma(path: Path, architecture: str, num_layers: int = 12, window: int | None = 512, **extra: Any) -> GGUFFile:
-    """A file without layers; `extra` are keys below the architecture or, if they begin so, below `tokenizer`."""
+    """A file without layers, with what a converter writes for a Gemma and whatever `extra` names."""
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_block_count(num_layers)
     writer.add_context_length(1024)

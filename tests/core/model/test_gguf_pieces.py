@@ -1,5 +1,6 @@
 import json
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -40,12 +41,12 @@ def _joined_by_score(text: str) -> list[str]:
     """SentencePiece's own procedure: join the two neighbours that make the best piece, the leftmost of equals."""
     pieces = list(text)
     while True:
-        scored = [(-SCORES[left + right], i) for i, (left, right) in enumerate(zip(pieces, pieces[1:], strict=False))
-                  if left + right in SCORES]  # fmt: skip
+        joined = [left + right for left, right in pairwise(pieces)]
+        scored = [(-SCORES[piece], i) for i, piece in enumerate(joined) if piece in SCORES]
         if not scored:
             break
         _, first = min(scored)
-        pieces[first : first + 2] = [pieces[first] + pieces[first + 1]]
+        pieces[first : first + 2] = [joined[first]]
     return [part for piece in pieces for part in ([piece] if piece in SCORES else _as_bytes(piece))]
 
 

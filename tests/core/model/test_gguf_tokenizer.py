@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 from switchgear.core.errors import ModelError
 from switchgear.core.model.gguf_file import GGUFFile
 from switchgear.core.model.gguf_tokenizer import build_tokenizer, tokenizer_config
+from switchgear.core.testing.gguf_writer import finish
 from switchgear.core.testing.tiny import CHAT_TEMPLATE, make_tiny_tokenizer
 from switchgear.core.testing.tiny_gguf import make_tiny_gguf
 from tokenizers import Tokenizer
 
 ORIGINAL = make_tiny_tokenizer()
+CONTROL, NORMAL, USER_DEFINED = gguf.TokenType.CONTROL, gguf.TokenType.NORMAL, gguf.TokenType.USER_DEFINED
 TOKENS = ["<|end|>", "<|user|>", "a", "b", "ab", "[tool]"]
 
 
@@ -27,20 +29,27 @@ def _vocabulary_file(path: Path, **metadata: Any) -> GGUFFile:
     writer.add_context_length(64)
     writer.add_tokenizer_model(metadata.pop("model", "gpt2"))
     writer.add_tokenizer_pre(metadata.pop("pre", "smollm"))
-    writer.add_token_list(TOKENS)
-    kinds = gguf.TokenType
-    writer.add_token_types([kinds.CONTROL, kinds.CONTROL, kinds.NORMAL, kinds.NORMAL, kinds.NORMAL, kinds.USER_DEFINED])
+    writer.add_token_list(metadata.pop("tokens", TOKENS))
+    writer.add_token_types(metadata.pop("kinds", [CONTROL, CONTROL, NORMAL, NORMAL, NORMAL, USER_DEFINED]))
     writer.add_token_merges(["a b"])
+    if "scores" in metadata:
+        writer.add_token_scores(metadata.pop("scores"))
     for key, value in metadata.items():
         if isinstance(value, bool):
             writer.add_bool(f"tokenizer.ggml.{key}", value)
         else:
             writer.add_uint32(f"tokenizer.ggml.{key}", value)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return GGUFFile(path)
+
+
+def _pieces_file(path: Path, **metadata: Any) -> GGUFFile:
+    """A SentencePiece vocabulary in the manner of Llama 2, with a run of two spaces as a token of its own."""
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "  ", "\u2581a", "\u2581", "a", "b"]
+    kinds = [gguf.TokenType.UNKNOWN, CONTROL, CONTROL, *[gguf.TokenType.BYTE] * 256, USER_DEFINED, *[NORMAL] * 4]
+    scores = [0.0] * 259 + [-1000.0, -0.0, -1.0, -2.0, -3.0]
+    special = {"unknown_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    return _vocabulary_file(path, model="llama", tokens=tokens, kinds=kinds, scores=scores, **special, **metadata)
 
 
 @given(st.text() | st.text("the 0123456789 switches<|im_end|>"))
@@ -94,7 +103,51 @@ def test_damaged_vocabulary_is_refused(tmp_path: Path) -> None:
         build_tokenizer(GGUFFile(path))
 
 
-@pytest.mark.parametrize("metadata", [{"pre": "tekken"}, {"model": "llama"}])
+@pytest.mark.parametrize("metadata", [{"pre": "viking"}, {"pre": "default"}, {"model": "bert"}])
 def test_unknown_tokenizers_list_what_is_known(tmp_path: Path, metadata: dict[str, Any]) -> None:
-    with pytest.raises(ModelError, match=r"tokenizer \(.*\) is not supported; known: \(gpt2, smollm\)"):
+    known = r"\(llama\), \(gpt2, gpt-2\), \(gpt2, llama-bpe\), .*, \(gpt2, tekken\) \(other"
+    with pytest.raises(ModelError, match=rf"tokenizer \(.*\) is not supported; known: {known}"):
         build_tokenizer(_vocabulary_file(tmp_path / "v.gguf", **metadata))
+
+
+@pytest.mark.parametrize(
+    ("pre", "expected"), [("smollm", [4]), ("qwen2", [4]), ("llama-bpe", [1, 4]), ("tekken", [1, 4])]
+)
+def test_files_that_do_not_say_so_add_bos_where_their_family_does(
+    tmp_path: Path, pre: str, expected: list[int]
+) -> None:
+    file = _vocabulary_file(tmp_path / "v.gguf", pre=pre, bos_token_id=1)
+    assert build_tokenizer(file).encode("ab").ids == expected
+    assert tokenizer_config(file)["add_bos_token"] is (expected[0] == 1)
+
+
+def test_tokens_that_only_pad_the_head_are_no_tokens(tmp_path: Path) -> None:
+    tokens, kinds = [*TOKENS, "[PAD6]"], [CONTROL, CONTROL, NORMAL, NORMAL, NORMAL, USER_DEFINED, USER_DEFINED]
+    tokenizer = build_tokenizer(_vocabulary_file(tmp_path / "v.gguf", tokens=tokens, kinds=kinds))
+    assert tokenizer.decode([4, 6]) == "ab" and tokenizer.id_to_token(6) is None
+    assert 6 not in tokenizer.encode("a[PAD6]").ids
+
+
+def test_pieces_begin_with_bos_and_a_space(tmp_path: Path) -> None:
+    tokenizer = build_tokenizer(_pieces_file(tmp_path / "v.gguf"))
+    assert tokenizer.encode("ab").tokens == ["<s>", "\u2581a", "b"]
+    assert tokenizer.encode("ab\u20ac", add_special_tokens=False).tokens[2:] == ["<0xE2>", "<0x82>", "<0xAC>"]
+    assert tokenizer.decode(tokenizer.encode("ab\u20ac").ids) == "ab\u20ac"
+    assert {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special} == {
+        "<unk>",
+        "<s>",
+        "</s>",
+    }
+
+
+def test_pieces_without_prefix_space_and_bos(tmp_path: Path) -> None:
+    file = _pieces_file(tmp_path / "v.gguf", add_space_prefix=False, add_bos_token=False, add_eos_token=True)
+    tokenizer = build_tokenizer(file)
+    assert tokenizer.encode("ab").tokens == ["a", "b", "</s>"]
+    assert tokenizer.decode(tokenizer.encode(" a").ids) == " a"
+
+
+def test_user_defined_pieces_are_matched_before_spaces_are_replaced(tmp_path: Path) -> None:
+    tokenizer = build_tokenizer(_pieces_file(tmp_path / "v.gguf", add_space_prefix=False, add_bos_token=False))
+    assert tokenizer.encode("b   a").tokens == ["b", "  ", "\u2581a"]
+    assert tokenizer.decode(tokenizer.encode("b   a").ids) == "b   a"
