@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 
 STACK_BYTES = 256 << 20
 """For compiling: the library recurses once a rule, and would end the process where the stack does."""
-MAX_GRAMMAR_CHARACTERS = 1 << 14
-"""Of a grammar in Lark: what is longer can take minutes to be refused."""
+MAX_GRAMMAR_LINES = 1000
+"""A rule takes a line, and a longer chain of rules can take a minute to be refused."""
 
 
 class StructuredOutput:
@@ -234,8 +234,9 @@ def regex_grammar(regex: str) -> str:
 
 
 def lark_grammar(text: str) -> str:
-    if len(text) > MAX_GRAMMAR_CHARACTERS:
-        raise ValueError(f"a grammar has at most {MAX_GRAMMAR_CHARACTERS} characters, this one {len(text)}")
+    num_lines = text.count("\n") + 1
+    if num_lines > MAX_GRAMMAR_LINES:
+        raise ValueError(f"a grammar has at most {MAX_GRAMMAR_LINES} lines, this one {num_lines}")
     return text
 
 

@@ -41,14 +41,13 @@ class Choosing:
         """Raise RequestError for a structure that no output can be held to here."""
         if self.structures is None:
             raise RequestError(
-                f"structure ({structure.kind}) is asked for and nothing is on that holds an output to one: switch on "
-                "the plugin structured_output"
+                f"no plugin that is on holds outputs to a structure ({structure.kind}): switch on structured_output"
             )
         with self.registry.blaming():
             try:
                 self.structures.check_structure(structure)
             except ValueError as error:
-                raise RequestError(f"structure ({structure.kind}) cannot be kept to: {error}") from error
+                raise RequestError(f"the structure ({structure.kind}) cannot be kept to: {error}") from error
 
     def add(self, sequences: Rows[Sequence]) -> None:
         """Take in new rows, which were checked: all of them, or none if a plugin fails."""

@@ -217,7 +217,7 @@ class EngineProcess:
             num_running=len(requests.running),
             num_waiting=len(requests.waiting),
             num_held=sum(map(len, requests.held.values())),
-            kv_used=num_blocks - engine.num_free_blocks,
+            kv_used=num_blocks - engine.count_free_blocks(),
             kv_total=num_blocks,
             num_steps=engine.num_steps,
             step_rows=engine.step_rows,

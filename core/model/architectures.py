@@ -124,10 +124,14 @@ def rotated_layers(config: Mapping[str, Any], num_layers: int) -> Sequence[bool]
 
 def window_of(config: Mapping[str, Any]) -> int | None:
     """Tokens that a local layer sees; None where that is the whole context."""
-    if config["sliding_window"] is None or not config.get("use_sliding_window", True):
+    if not has_window(config):
         return None
     window = positive(config, "sliding_window")
     return window if window < positive(config, "max_position_embeddings") else None
+
+
+def has_window(config: Mapping[str, Any]) -> bool:
+    return config["sliding_window"] is not None and bool(config.get("use_sliding_window", True))
 
 
 def local_layers(row: Architecture, config: Mapping[str, Any], is_rotated: Sequence[bool]) -> Sequence[bool]:
@@ -140,6 +144,8 @@ def local_layers(row: Architecture, config: Mapping[str, Any], is_rotated: Seque
     unknown = sorted({*types} - {*LAYER_TYPES})
     if unknown:
         raise ValueError(f"layer type {unknown[0]!r} is unknown; known are {', '.join(LAYER_TYPES)}")
+    if "sliding_attention" in types and not has_window(config):
+        raise ValueError("layer_types names sliding_attention, but sliding_window is off")
     return [layer_type == "sliding_attention" for layer_type in types]
 
 

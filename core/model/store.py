@@ -16,7 +16,7 @@ from .pull_wheel import is_fetched, wheel_target
 
 __all__ = ["InstalledModel", "ModelFiles", "installed", "pull", "resolve"]
 
-CONVERSION = 1
+CONVERSION = 2
 """Raised when the conversion of a GGUF makes different files, so that older ones in a cache are not used."""
 
 

@@ -155,7 +155,11 @@ def test_preemption_loses_neither_place_nor_token(tiny_model: Path) -> None:
     outputs, num_preempted = [], []
     for num_tokens in (4 * 128, 80):
         with LLM(
-            str(tiny_model), dtype="float64", plugins=plugins, max_model_len=64, kv_bytes=num_tokens * 2 * 2 * 2 * 16 * 8
+            str(tiny_model),
+            dtype="float64",
+            plugins=plugins,
+            max_model_len=64,
+            kv_bytes=num_tokens * 2 * 2 * 2 * 16 * 8,
         ) as llm:
             results = llm.generate(prompts, params)
             outputs.append([(choice.token_ids, choice.finish_reason) for each in results for choice in each.choices])
@@ -182,7 +186,7 @@ def test_drafts_change_no_token_and_are_masked_at_each_position(llm: LLM, tiny_m
         right = list(known[len(so_far) :])[:count]
         if len(so_far) % 3 == 1:
             right[2:] = [41]
-        return (right + [2, 7, 7])[:count]
+        return [*right, 2, 7, 7][:count]
 
     with engine(tiny_model, drafting(next_tokens, 4)) as drafted:
         results = drafted.generate(["Hello"] * len(params), params)
@@ -252,7 +256,7 @@ REFUSED = [
     (Structure("choice", "[]"), "a JSON list of strings"),
     (Structure("choice", '["a", ""]'), "none of them empty"),
     (Structure("grammar", 'start: missing "a"'), 'unknown name: "missing"'),
-    (Structure("grammar", "start: " + '"a" ' * 5000), "at most 16384 characters"),
+    (Structure("grammar", 'start: "a"' + "\n" * 1000), "at most 1000 lines"),
 ]
 
 
@@ -263,14 +267,14 @@ def test_what_cannot_be_kept_to_is_refused_at_the_door_with_the_reason(
     with pytest.raises(RequestError, match=reason) as caught:
         llm.generate("Hello", asked(structure))
     text = str(caught.value)
-    assert text.startswith(f"structure ({structure.kind}) cannot be kept to: ") and "\n" not in text
+    assert text.startswith(f"the structure ({structure.kind}) cannot be kept to: ") and "\n" not in text
     assert len(text) < 300
 
 
 def test_without_the_plugin_a_request_is_told_what_to_switch_on(tiny_model: Path) -> None:
     with (
         LLM(str(tiny_model), plugins={}) as llm,
-        pytest.raises(RequestError, match=r"structure \(regex\) is asked for .* switch on the plugin structured_output"),
+        pytest.raises(RequestError, match=r"structure \(regex\): switch on structured_output"),
     ):
         llm.generate("Hello", asked(Structure("regex", "a")))
 
@@ -279,7 +283,11 @@ def test_a_model_without_an_end_of_text_is_refused(tmp_path: Path) -> None:
     from switchgear.core.testing.tiny import make_tiny_model
 
     model = make_tiny_model(tmp_path / "model")
-    for name, key in (("config", "eos_token_id"), ("generation_config", "eos_token_id"), ("tokenizer_config", "eos_token")):
+    for name, key in (
+        ("config", "eos_token_id"),
+        ("generation_config", "eos_token_id"),
+        ("tokenizer_config", "eos_token"),
+    ):
         path = model / f"{name}.json"
         content = json.loads(path.read_text())
         del content[key]
@@ -364,7 +372,7 @@ def test_the_least_recently_used_structure_is_forgotten() -> None:
 
 
 def test_a_long_chain_of_rules_compiles_on_a_stack_of_its_own() -> None:
-    chain = "\n".join(["start: r0", *(f"r{number}: r{number + 1}" for number in range(1000)), 'r1000: "a"'])
+    chain = "\n".join(["start: r0", *(f"r{number}: r{number + 1}" for number in range(900)), 'r900: "a"'])
     masks = letters()
     masks.begin(0, Structure("grammar", chain))
     assert allowed(masks) == [0]
@@ -376,4 +384,6 @@ def test_stats_tell_what_a_mask_costs(tiny_model: Path) -> None:
         [result] = llm.generate("Hello", asked(KEEPS["regex"][0]))
         stats = llm.stats()["structured_output"]
     assert stats["masks"] == len(result.token_ids) and stats["compiled"] == stats["rows"] == 1
-    assert stats["seconds_per_mask"] == pytest.approx(stats["mask_seconds"] / stats["masks"]) and stats["mask_seconds"] > 0
+    assert (
+        stats["seconds_per_mask"] == pytest.approx(stats["mask_seconds"] / stats["masks"]) and stats["mask_seconds"] > 0
+    )

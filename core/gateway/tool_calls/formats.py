@@ -48,22 +48,20 @@ class Detected:
 
     format: Format | None
     reason: str
-    has_tools: bool
-    """Whether the template shows tools to the model at all."""
 
 
 def detect(tokenizer_config: Mapping[str, Any]) -> Detected:
     """The form of calls that a model's chat template teaches, by the marks that the template itself writes."""
     template = template_of(tokenizer_config, for_tools=True)
     if re.search(r"\btools\b", template) is None:
-        return Detected(None, "the model's chat template has no place for tools", has_tools=False)
+        return Detected(None, "the model's chat template has no place for tools")
     for mark, stranger in STRANGERS.items():
         if mark in template:
-            return Detected(None, f"the chat template writes calls in the form of {stranger}", has_tools=True)
+            return Detected(None, f"the chat template writes calls in the form of {stranger}, which is not read here")
     for format, marks in MARKS.items():
         if all(mark in template for mark in marks):
-            return Detected(format, f"the chat template has {' and '.join(marks)}", has_tools=True)
-    return Detected(None, "the chat template writes calls in a form that is not known here", has_tools=True)
+            return Detected(format, f"the chat template has {' and '.join(marks)}")
+    return Detected(None, "the chat template writes calls in a form that is not known here")
 
 
 MARKS: Mapping[Format, tuple[str, ...]] = {

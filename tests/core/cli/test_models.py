@@ -1,5 +1,6 @@
 from pathlib import Path
 
+from switchgear.core.model.catalogue import CATALOGUE
 from switchgear.core.testing.tiny_gguf import make_tiny_gguf
 
 from .ended import RunCommand
@@ -7,10 +8,11 @@ from .ended import RunCommand
 
 def test_the_catalogue_is_listed_before_anything_is_here(command: RunCommand, empty_cache: Path) -> None:
     ended = command("models")
-    header, line = ended.out.splitlines()
+    header, line, *others = ended.out.splitlines()
     assert (ended.code, ended.err) == (0, "")
     assert header.split() == ["name", "kind", "size", "here", "converted", "path"]
     assert line.split() == ["smollm2-135m", "catalogue", "98", "MB", "no", "-", str(model_path(empty_cache))]
+    assert [other.split()[0] for other in others] == [name for name in CATALOGUE if name != "smollm2-135m"]
 
 
 def test_a_converted_file_is_listed_with_its_dtypes(command: RunCommand, empty_cache: Path, tmp_path: Path) -> None:

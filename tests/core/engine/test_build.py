@@ -41,7 +41,7 @@ def test_it_loads_when_it_is_started(tiny_model: Path) -> None:
     emissions = [emission for _ in range(2) for emission in engine.step()]
     assert [len(emission.token_ids) for emission in emissions] == [1, 1]
     assert (engine.step_rows, engine.step_tokens, engine.num_steps) == (2, 4, 2) and engine.step_seconds > 0
-    assert engine.num_free_blocks == engine.parts.kv.num_blocks
+    assert engine.count_free_blocks() == engine.parts.kv.num_blocks
     engine.close()
 
 

@@ -240,30 +240,51 @@ def test_a_command_that_fails_names_its_plugin_and_the_engine_goes_on() -> None:
         assert gateway.hear_until_idle()
 
 
-def test_an_audit_that_fails_is_the_plugins_fault() -> None:
-    class Blind(Base):
-        """Cannot audit."""
+class Blind(Base):
+    """Wraps the allocator in one that cannot say what it has, after so many times."""
 
-        name = "blind"
+    name = "blind"
 
-        @hookimpl
-        def allocate_kv(self, spec: Any, block_size: int, num_blocks: int, inner: Any) -> Any:
-            return BlindSlots(inner)
+    @hookimpl
+    def allocate_kv(self, spec: Any, block_size: int, num_blocks: int, inner: Any) -> Any:
+        return BlindSlots(inner)
 
-    class BlindSlots:
-        def __init__(self, inner: Any) -> None:
-            self.inner = inner
 
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.inner, name)
+class BlindSlots:
+    num_looks = 2
 
-        def audit(self) -> None:
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def num_free(self) -> int:
+        self.num_looks -= 1
+        if self.num_looks == 0:
             raise OSError("dark")
+        return int(self.inner.num_free())
 
+    def audit(self) -> Any:
+        if self.num_looks > 0:
+            raise OSError("dark")
+        return self.inner.audit()
+
+
+def test_an_audit_that_fails_is_the_plugins_fault() -> None:
     with running(virtual_engine(Blind)) as (gateway, _):
         gateway.tell(ReadAudit(1))
         error = gateway.hear(Failure).error()
         assert isinstance(error, PluginFault) and error.plugin == "blind"
+
+
+def test_an_allocator_that_cannot_count_fails_the_rows_of_the_step_and_no_more() -> None:
+    with running(virtual_engine(Blind)) as (gateway, _):
+        gateway.tell(request("a"))
+        *_, last = [emission for step in gateway.hear_until_idle() for emission in step.emissions]
+        assert (last.finish_reason, last.error) == ("error", "plugin 'blind' failed in num_free: raised OSError: dark")
+        gateway.tell(request("b"))
+        assert gateway.hear_until_idle()[-1].emissions[0].finish_reason == "length"
 
 
 def test_stopping_ends_what_runs() -> None:

@@ -128,14 +128,14 @@ def test_a_preempted_row_goes_on_where_it_was() -> None:
 @pytest.mark.parametrize("classes", [(), (OnlyMasks,)])
 def test_where_nobody_takes_structures_the_request_is_told_what_to_switch_on(classes: tuple[type, ...]) -> None:
     engine = virtual_engine(*classes)
-    with pytest.raises(RequestError, match=r"^structure \(choice\) is asked for and nothing .* structured_output$"):
+    with pytest.raises(RequestError, match=r"^no plugin that is on holds .* \(choice\): switch on structured_output$"):
         add(engine, PARAMS)
     assert not engine.has_work
 
 
 def test_a_structure_that_the_stage_refuses_is_a_refused_request() -> None:
     engine = virtual_engine(Spelled)
-    with pytest.raises(RequestError, match=r"^structure \(regex\) cannot be kept to: regex is beyond it$"):
+    with pytest.raises(RequestError, match=r"^the structure \(regex\) cannot be kept to: regex is beyond it$"):
         add(engine, replace(PARAMS, structure=Structure("regex", "a")))
     assert not engine.has_work and engine.audit() == []
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx2
 
+PROGRAM = (sys.executable, "-m", "switchgear", "serve")
 KV = "engine.kv_bytes=50000000"
 START_SECONDS = 60.0
 
@@ -25,8 +26,7 @@ class Served:
 
     def __init__(self, model: Path, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "switchgear", "serve", "--model", str(model), "--dtype", "float32"]
-            + ["--port", "0", "--set", KV, *arguments],
+            [*PROGRAM, "--model", str(model), "--dtype", "float32", "--port", "0", "--set", KV, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -38,7 +38,8 @@ class Served:
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        self.log.extend(line.rstrip("\n") for line in self.process.stdout)
+        with self.process.stdout as output:
+            self.log.extend(line.rstrip("\n") for line in output)
 
     @property
     def url(self) -> str:
@@ -63,7 +64,9 @@ class Served:
     def end(self, how: signal.Signals = signal.SIGTERM, seconds: float = 30.0) -> int:
         """Send a signal and return the exit code."""
         self.process.send_signal(how)
-        return self.process.wait(seconds)
+        code = self.process.wait(seconds)
+        self._reader.join(seconds)
+        return code
 
 
 def find_url(line: str) -> list[str]:
@@ -79,8 +82,7 @@ def serving(model: Path, *arguments: str) -> Iterator[Served]:
         yield served
     finally:
         if served.process.poll() is None:
-            served.process.kill()
-        served.process.wait(10.0)
+            served.end(signal.SIGKILL)
 
 
 def wait_for(look: Callable[[], Any], seconds: float = START_SECONDS) -> Any:

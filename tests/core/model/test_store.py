@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 from switchgear.core.errors import ModelError
 from switchgear.core.model import catalogue, gguf_convert, store
-from switchgear.core.model.catalogue import CatalogueEntry
+from switchgear.core.model.catalogue import CatalogueEntry, Wheel
 from switchgear.core.model.pull_wheel import wheel_target
 from switchgear.core.model.store import installed, resolve
 from switchgear.core.testing.tiny import make_tiny_model
@@ -52,7 +52,7 @@ def test_gguf_is_converted_once_per_dtype(source: Path, cache: Path, monkeypatch
     assert first.source == half.source == source
     assert first.directory != half.directory
     assert load_file(half.weights[0])["model.norm.weight"].dtype is torch.bfloat16
-    monkeypatch.setattr("gguf.GGUFReader", _refuse_to_parse)
+    monkeypatch.setattr("switchgear.core.model.gguf_file.read_header", _refuse_to_parse)
     assert resolve(str(source), "float32", cache=cache) == first
     assert resolve(str(source), "bfloat16", cache=cache) == half
 
@@ -72,12 +72,10 @@ def test_catalogue_gguf_is_known_by_its_hash(source: Path, cache: Path, monkeypa
     content = source.read_bytes()
     entry = CatalogueEntry(
         name="tiny",
-        distribution="tiny",
-        version="1.0",
-        member="tiny/tiny.gguf",
+        file_name="tiny.gguf",
+        wheels=(Wheel("tiny", "1.0", "tiny/tiny.gguf", num_bytes=len(content)),),
         sha256=hashlib.sha256(content).hexdigest(),
         num_bytes=len(content),
-        wheel_bytes=len(content),
         licence="MIT",
         summary="a test",
     )
@@ -152,15 +150,16 @@ def test_cache_without_room_for_a_folder_is_one_sentence(
 
 
 def test_installed_lists_the_catalogue_then_hub_models_then_converted_files(source: Path, cache: Path) -> None:
-    (smollm2,) = installed(cache=cache)
-    assert smollm2.name == "smollm2-135m" and smollm2.kind == "catalogue" and not smollm2.is_fetched
+    listed = installed(cache=cache)
+    assert [model.name for model in listed] == list(catalogue.CATALOGUE)
+    assert all(model.kind == "catalogue" and not model.is_fetched for model in listed)
     make_tiny_model(cache / "hub" / "owner--tiny-model")
     for dtype in ("float32", "bfloat16"):
         resolve(str(source), dtype, cache=cache, progress=False)
-    _, hub_model, converted = installed(cache=cache)
+    hub_model, converted = installed(cache=cache)[len(listed) :]
     assert hub_model.name == "owner/tiny-model" and hub_model.kind == "hub" and hub_model.is_fetched
     assert hub_model.num_bytes == sum(file.stat().st_size for file in hub_model.path.iterdir())
     assert converted.name == str(source) and converted.kind == "gguf" and converted.path == source
     assert converted.converted_dtypes == ("bfloat16", "float32")
     source.unlink()
-    assert len(installed(cache=cache)) == 2
+    assert len(installed(cache=cache)) == len(listed) + 1

@@ -69,7 +69,7 @@ def test_byte_pieces_are_bytes_and_later_words_keep_their_space(pieces: Tokenize
 def test_special_tokens_are_told_apart_from_others_that_were_added(byte_level: Tokenizer) -> None:
     vocabulary = read_vocabulary(byte_level, byte_level.vocab_size)
     assert vocabulary.special_ids == {0, 1, 2} and vocabulary.token_bytes[2] == b"<|im_end|>"
-    assert "<tool_call>".encode() in vocabulary.token_bytes and "\u65e5\u672c".encode() in vocabulary.token_bytes
+    assert b"<tool_call>" in vocabulary.token_bytes and "\u65e5\u672c".encode() in vocabulary.token_bytes
 
 
 def test_ids_that_pad_the_head_stand_for_nothing_and_those_beyond_it_are_left_out(byte_level: Tokenizer) -> None:
