@@ -117,7 +117,7 @@ class LocalExecutor:
     def start(self) -> None:
         self.worker.load()
 
-    def allocate(self, num_blocks: int) -> None:
+    def allocate(self, num_blocks: tuple[int, ...]) -> None:
         self.worker.allocate(num_blocks)
 
     def submit(self, batch: Batch) -> int:
@@ -215,7 +215,7 @@ class Tile:
     tokens: torch.Tensor
     """`[B, Q]` indices into the step's tokens."""
     slots: torch.Tensor
-    """`[B, L]` where K and V of each context position lie."""
+    """`[B, L]` where K and V of each context position lie, from the first that a query of the row sees."""
     visible: torch.Tensor
     """`[B, Q, L]`"""
 
@@ -238,7 +238,7 @@ class GatheredAttention:
         for length in np.unique(query_lens):
             rows = np.flatnonzero(query_lens == length)
             rows = rows[np.argsort(batch.context_lens[rows], kind="stable")]
-            longest = int(batch.context_lens[rows[-1]])
+            longest = int(batch.context_lens[rows[-1]] - self._first_seen(batch.context_lens[rows[-1:]], length)[0])
             height = max(1, MAX_SCORES // (self.layer.num_heads * int(length) * longest))
             tiles += [rows[start : start + height] for start in range(0, len(rows), height)]
         return tiles
@@ -249,9 +249,11 @@ class GatheredAttention:
         context_lens = batch.context_lens[rows]
         num_queries = int(batch.query_lens[rows[0]])
         tokens = batch.query_start[rows][:, None] + np.arange(num_queries)
-        positions = np.broadcast_to(np.arange(context_lens.max()), (len(rows), int(context_lens.max())))
-        # padding reads the row's own first position: stale memory could hold a NaN, and 0 * NaN is NaN
-        inside = np.where(positions < context_lens[:, None], positions, 0)
+        # from the first position that a query sees: the blocks before it may be another row's by now
+        first = self._first_seen(context_lens, num_queries)
+        positions = first[:, None] + np.arange((context_lens - first).max())
+        # padding reads the row's own last position: stale memory could hold a NaN, and 0 * NaN is NaN
+        inside = np.minimum(positions, context_lens[:, None] - 1)
         blocks = np.take_along_axis(batch.block_tables[group][rows], inside // batch.block_size, axis=1)
         slots = blocks * batch.block_size + inside % batch.block_size
         queries = (context_lens[:, None] - num_queries + np.arange(num_queries))[:, :, None]
@@ -259,6 +261,11 @@ class GatheredAttention:
         if self.layer.window is not None:
             visible &= positions[:, None, :] > queries - self.layer.window
         return Tile(torch.from_numpy(tokens), torch.from_numpy(slots), torch.from_numpy(visible))
+
+    def _first_seen(self, context_lens: IntArray, num_queries: int) -> IntArray:
+        """The first position that the last `num_queries` tokens of each context see."""
+        window = self.layer.window
+        return np.zeros_like(context_lens) if window is None else (context_lens - num_queries - window + 1).clip(min=0)
 
     def write(self, k: torch.Tensor, v: torch.Tensor, cache: KVCache, meta: tuple[torch.Tensor, list[Tile]]) -> None:
         slots, _ = meta

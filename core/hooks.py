@@ -79,10 +79,13 @@ class HookSpecs:
     ) -> KVAllocator | None:
         """Which row holds which KV blocks.
 
-        Called once when an engine is built, after the pool was sized. spec: the groups of layers that share tables;
-        block_size: tokens a block; num_blocks: blocks in the pool; inner: the allocator to wrap. An implementation
-        that names `inner` is a wrapper, applied in config order; one that does not is the base, and its plugin has a
-        method `kv_block_size(limits) -> int`. One base. Nobody: one contiguous slot a sequence.
+        Called once when an engine is built, after the pool was sized. spec: the groups of layers that share tables,
+        with the blocks of each; block_size: tokens a block; num_blocks: the most that any group has; inner: the
+        allocator to wrap. An implementation that names `inner` is a wrapper, applied in config order; one that does
+        not is the base, and its plugin has a method `kv_block_size(limits) -> int`. A base that gives back what rows
+        have passed may have `kv_window_blocks(window, limits) -> int`, the most blocks that all rows together need in
+        a group with that window; without it every group has `num_blocks`. One base. Nobody: one contiguous slot a
+        sequence.
         """
 
     @hookspec
@@ -154,10 +157,15 @@ class HookSpecs:
 
     @hookspec
     def fused_ops(self, op: str, device: Device) -> Callable[..., Any] | None:
-        """A faster form of one operation of `core/model/ops.py`, with the same signature.
+        """A faster form of one operation of `core/model/ops.py`, with the same signature, called by position.
 
-        Called once per operation while a worker is built. op: `rms_norm`, `rope` or `act_mul`; device: where it will
-        run. The first answer in config order takes the operation. Nobody: plain PyTorch.
+        Called once per operation while a worker is built. op: `rms_norm`, `rope`, `act_mul`, and `experts` where the
+        model has them; device: where it will run. The first answer in config order takes the operation. Nobody: plain
+        PyTorch.
+
+        `experts(x [T, E], router_logits [T, N], gate_up, down, num_active, renormalize, activation) -> [T, E]`: each
+        token through `num_active` of N experts. gate_up and down hold one `Linear` for each expert, as `quantize` and
+        `wrap_linear` made them; a form that wants all weights side by side takes the linears of kind `experts` too.
         """
 
     # -- every process --------------------------------------------------------------------------------------------

@@ -109,7 +109,10 @@ class KVAllocator(Protocol):
         ...
 
     def num_free(self) -> int:
-        """Blocks that `grow` could take now, evictable ones included."""
+        """Blocks that `grow` could take now, evictable ones included: in each group that has as many as any other.
+
+        A window group with fewer was sized to what rows can hold in it, and is not counted.
+        """
         ...
 
     def audit(self) -> Audit: ...
@@ -120,18 +123,34 @@ class SharedBlocks(Protocol):
     """What an allocator adds whose blocks may belong to more than one row. Without it, the core recomputes."""
 
     def adopt(self, row: int, blocks: tuple[tuple[int, ...], ...]) -> None:
-        """Make blocks of a `Hit` the first blocks of a row that holds none."""
+        """Make blocks of a `Hit` the first blocks of a row that holds none; NOT_HELD keeps the place of one."""
         ...
 
     def fork(self, parent: int, row: int, num_tokens: int) -> Slots | None:
-        """Let `row` share the parent's first `num_tokens` tokens. None: cannot, the core recomputes them."""
+        """Let `row` share what the parent holds of its first `num_tokens` tokens, NOT_HELD where that is nothing.
+
+        The parent still holds all that the next query of `row` sees. None: cannot, the core recomputes the tokens.
+        """
         ...
 
     def pin(self, blocks: tuple[tuple[int, ...], ...]) -> None:
-        """Keep blocks from being reused while somebody outside reads them."""
+        """Per group, keep blocks from being reused while somebody outside reads them."""
         ...
 
     def unpin(self, blocks: tuple[tuple[int, ...], ...]) -> None: ...
+
+
+@runtime_checkable
+class TrimmedBlocks(Protocol):
+    """What an allocator adds that takes blocks back from a row that goes on. Without it, rows keep all they have."""
+
+    def trim(self, row: int, num_blocks: tuple[int, ...]) -> None:
+        """Per group, take back the row's first `num_blocks` blocks: none of its queries sees them again.
+
+        Called after `commit`, for groups with a window. The places stay: tables keep their length, and a count
+        includes what was taken back before, so it never falls.
+        """
+        ...
 
 
 @runtime_checkable
@@ -142,7 +161,11 @@ class PrefixMatcher(Protocol):
     """Whether the tenant is in the keys, so that tenants never hit each other's blocks."""
 
     def match(self, keys: tuple[bytes, ...]) -> Hit:
-        """The longest run of leading blocks that are cached. A probe: it takes nothing."""
+        """The longest run of leading blocks that every group can serve. A probe: it takes nothing.
+
+        A window group serves a run if it has the blocks that the query behind it sees: from
+        `group.num_unseen(run * block_size, block_size)` on. For those before, the hit says NOT_HELD.
+        """
         ...
 
 
@@ -237,7 +260,9 @@ class Worker(Protocol):
 
     def load(self) -> None: ...
 
-    def allocate(self, num_blocks: int) -> None: ...
+    def allocate(self, num_blocks: tuple[int, ...]) -> None:
+        """Make the KV tensors, of so many blocks in each group."""
+        ...
 
     def run(self, batch: Batch) -> StepOutput: ...
 
@@ -261,8 +286,8 @@ class Executor(Protocol):
         """Load what is to be run."""
         ...
 
-    def allocate(self, num_blocks: int) -> None:
-        """Make the KV tensors; once, after `start`."""
+    def allocate(self, num_blocks: tuple[int, ...]) -> None:
+        """Make the KV tensors, of so many blocks in each group; once, after `start`."""
         ...
 
     def submit(self, batch: Batch) -> int: ...
@@ -364,6 +389,11 @@ class HasNeeds(Protocol):
 def shares_blocks(allocator: object) -> TypeGuard[SharedBlocks]:
     """Whether blocks of this allocator may belong to more than one row."""
     return all(hasattr(allocator, method) for method in ("adopt", "fork", "pin", "unpin"))
+
+
+def trims_blocks(allocator: object) -> TypeGuard[TrimmedBlocks]:
+    """Whether this allocator takes blocks back from rows that go on."""
+    return hasattr(allocator, "trim")
 
 
 def matches_prefixes(allocator: object) -> TypeGuard[PrefixMatcher]:

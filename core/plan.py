@@ -155,7 +155,7 @@ def effective_plan(
         seed=config.engine.seed,
         kv_block_size=kv.block_size,
         kv_num_blocks=kv.num_blocks,
-        kv_bytes=kv.num_blocks * kv.block_size * sum(group.bytes_per_token for group in kv_spec),
+        kv_bytes=kv.block_size * sum(group.num_blocks * group.bytes_per_token for group in kv_spec),
         device=device.type,
         features=device.features,
         equivalence=str(registry.equivalence()),

@@ -108,9 +108,16 @@ class KVGroup:
     num_heads: int
     head_size: int
     window: int | None = None
+    """Tokens that a query sees, its own included; None sees everything before."""
     codec: str = "none"
     bytes_per_token: int = 0
     """Over all layers of the group, K and V, as the codec stores them."""
+    num_blocks: int = 0
+    """Blocks of the group in the pool, once that was sized: a window group may have fewer than a full one."""
+
+    def num_unseen(self, position: int, block_size: int) -> int:
+        """Leading blocks of a row that no query at `position` or behind it sees any more."""
+        return 0 if self.window is None else max(0, position - self.window + 1) // block_size
 
 
 KVSpec = tuple[KVGroup, ...]
@@ -226,6 +233,7 @@ class KVView:
 
     block_size: int
     num_blocks: int
+    """Of each group whose layers see everything, and of the others where they have as many."""
     num_free: int
     """Blocks that `grow` could take now, evictable ones included."""
 
@@ -254,7 +262,7 @@ class StepView:
     num_tokens: IntArray
     """Tokens known so far: the prompt and what was generated."""
     num_computed: IntArray
-    """Tokens whose KV is in the cache."""
+    """Tokens whose KV is in the cache: its own or, of a row that waits, what is known to be found there."""
     max_tokens: IntArray
     """Largest number of tokens the row may generate."""
     num_in_flight: IntArray
@@ -294,12 +302,16 @@ class BlockCopy:
     target: int
 
 
+NOT_HELD = -1
+"""Stands in a hit or a fork for a block of a window group that the row will never read, and so does not hold."""
+
+
 @dataclass(frozen=True, slots=True)
 class Slots:
     """What `grow` changed in a row's block tables, one entry per KV group."""
 
     blocks: tuple[tuple[int, ...], ...]
-    """Per group, the block numbers to append."""
+    """Per group, the block numbers to append; of a fork, NOT_HELD where the parent holds none."""
     copies: tuple[BlockCopy, ...] = ()
     """Blocks of the row that are shared and will be written: `target` takes the place of `source` in its table."""
 
@@ -309,6 +321,7 @@ class Hit:
     """Blocks found by key, per group, and the tokens they hold (the shortest over the groups)."""
 
     blocks: tuple[tuple[int, ...], ...]
+    """Per group, one entry for each block of the prefix; NOT_HELD before the window of what comes next."""
     num_tokens: int
 
 
@@ -351,7 +364,11 @@ class Batch:
     num_drafts: IntArray
     """`[B]`"""
     block_tables: tuple[IntArray, ...]
-    """Per group `[B, W]`, padded with 0 beyond what a row holds."""
+    """Per group `[B, W]`, padded with 0 beyond what a row holds.
+
+    Before a row's window stands any valid number, whose block may be another row's or hold no numbers at all: nothing
+    read there may reach the output, not even times 0.
+    """
     slots: tuple[IntArray, ...]
     """Per group `[T]`: block * S + offset, where each token's K and V are written."""
     block_size: int
@@ -411,7 +428,7 @@ class KVCache:
 
 @dataclass(frozen=True, slots=True)
 class LinearPart:
-    """One tensor of the checkpoint that makes up a fused linear."""
+    """One tensor of the checkpoint that makes up a fused linear; its rows, where the checkpoint has the fused path."""
 
     name: str
     """Checkpoint name without `.weight`."""

@@ -24,7 +24,7 @@ from .records import TOKEN_EQUAL, Equivalence, Refusal
 
 if TYPE_CHECKING:
     from .interfaces import Linear
-    from .records import LinearSpec
+    from .records import Limits, LinearSpec
 
 GROUP = "switchgear.plugins"
 PROJECT = "switchgear"
@@ -326,15 +326,28 @@ class Registry:
         self._check_one_owner("schedule_step", [self.owner(plugin) for plugin, _ in policies])
         return self._bind("schedule_step", *policies[0]), [self._bind("schedule_step", *each) for each in modifiers]
 
-    def block_size(self, limits: Any) -> int:
+    def block_size(self, limits: Limits) -> int:
         """Tokens a block, as the owner of the base allocator wants them."""
+        base = self._base_allocator()
+        with self.blaming():
+            size = base.kv_block_size(limits)
+        if not (isinstance(size, int) and size >= 1):
+            raise PluginError(f"plugin {self.owner(base)!r} wants {size!r} tokens a KV block: it must be 1 or more")
+        return size
+
+    def window_blocks(self, window: int, limits: Limits) -> int | None:
+        """The most blocks that the base allocator ever needs in a group with a window; None: as many as in any."""
+        base = self._base_allocator()
+        if not hasattr(base, "kv_window_blocks"):
+            return None
+        with self.blaming():
+            count: int = base.kv_window_blocks(window, limits)
+        return count
+
+    def _base_allocator(self) -> Any:
         bases = [plugin for plugin in self._implementations("allocate_kv") if not is_wrapper(plugin, "allocate_kv")]
         self._check_one_owner("allocate_kv", [self.owner(plugin) for plugin in bases])
-        with self.blaming():
-            size = bases[0].kv_block_size(limits)  # type: ignore[attr-defined]  # check_class made sure
-        if not (isinstance(size, int) and size >= 1):
-            raise PluginError(f"plugin {self.owner(bases[0])!r} wants {size!r} tokens a KV block: it must be 1 or more")
-        return size
+        return bases[0]
 
     def wrap_linear(self, spec: LinearSpec, linear: Linear) -> Linear:
         """Everybody's wrapper around one linear, in config order."""

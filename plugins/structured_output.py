@@ -214,7 +214,7 @@ def schema_grammar(text: str, max_whitespace: int) -> str:
     schema = parsed(text)
     if not isinstance(schema, dict):
         raise ValueError("a JSON schema is an object")
-    spaces = {"whitespace_flexible": False}
+    spaces: dict[str, object] = {"whitespace_flexible": False}
     if max_whitespace:
         spaces = {"whitespace_pattern": f"[ \\n\\r\\t]{{1,{max_whitespace}}}"}
     return f"start: %json {json.dumps({**schema, 'x-guidance': spaces})}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..config import Config, EngineConfig
 from ..errors import ConfigError, PluginError
@@ -18,6 +18,7 @@ from ..records import Device, KVSpec, KVView, Limits, Vocabulary
 from ..registry import Bound, Registry
 from .device import total_memory
 from .engine import Engine
+from .kv_pool import check_allocator, sized
 from .parts import Parts
 
 DEFAULT_MODEL_LEN = 4096
@@ -69,19 +70,21 @@ def assemble(
     providers = [executor, policy, *modifiers, proposer, *logits_stages]
     with registry.blaming():
         needed = sum(each.value.needs().bytes for each in providers if each and hasattr(each.value, "needs"))
-    kv_spec: KVSpec = executor.value.kv_spec
-    num_blocks = count_blocks(config.engine, limits, kv_spec, block_size, needed)
+    kv_spec = size_pool(config.engine, limits, executor.value.kv_spec, block_size, needed, registry)
+    num_blocks = max(group.num_blocks for group in kv_spec)
     kv = KVView(block_size, num_blocks, num_blocks)
 
     def make_allocator() -> Bound[KVAllocator]:
         base, wrappers = registry.wrapped("allocate_kv", spec=kv_spec, block_size=block_size, num_blocks=num_blocks)
-        return (wrappers or [base])[-1]
+        allocator = (wrappers or [base])[-1]
+        check_allocator(allocator, kv_spec)
+        return allocator
 
     parts = Parts(
         registry=registry,
         limits=limits,
         kv=kv,
-        num_groups=len(kv_spec),
+        kv_spec=kv_spec,
         vocab_size=spec.vocab_size,
         eos_ids=spec.eos_ids,
         policy=policy,
@@ -113,17 +116,19 @@ def make_limits(config: EngineConfig, spec: ModelSpec) -> Limits:
     return Limits(config.max_num_seqs, config.max_step_tokens, max_model_len)
 
 
-def count_blocks(config: EngineConfig, limits: Limits, spec: KVSpec, block_size: int, needed: int) -> int:
-    """Blocks that fit into `kv_bytes` beside what providers need; every group holds that many."""
-    kv_bytes = (config.kv_bytes or total_memory() // KV_SHARE) - needed
-    block_bytes = block_size * sum(group.bytes_per_token for group in spec)
-    num_blocks = max(0, kv_bytes) // block_bytes
+def size_pool(
+    config: EngineConfig, limits: Limits, spec: KVSpec, block_size: int, needed: int, registry: Registry
+) -> KVSpec:
+    """The groups with as many blocks as fit into `kv_bytes` beside what providers need."""
+    num_bytes = (config.kv_bytes or total_memory() // KV_SHARE) - needed
+    spec = sized(spec, num_bytes, block_size, lambda window: registry.window_blocks(window, limits))
     if block_size >= limits.max_model_len:
         # a sequence never needs a second block, so there is no use for more of them than sequences
-        num_blocks = min(num_blocks, limits.max_num_seqs)
-    if num_blocks * block_size < min(limits.max_model_len, block_size) or not num_blocks:
+        spec = tuple(replace(group, num_blocks=min(group.num_blocks, limits.max_num_seqs)) for group in spec)
+    if not max(group.num_blocks for group in spec):
+        block_bytes = block_size * sum(group.bytes_per_token for group in spec)
         raise ConfigError(
-            f"KV of {kv_bytes} bytes holds no block of {block_size} tokens, which takes {block_bytes}: "
+            f"KV of {num_bytes} bytes holds no block of {block_size} tokens, which takes {block_bytes}: "
             "raise [engine] kv_bytes or lower max_model_len"
         )
-    return num_blocks
+    return spec

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..errors import PluginFault
-from ..interfaces import KVAllocator, Modifier, Policy, matches_prefixes, shares_blocks
-from ..records import NO_ROWS, BlockCopy, IntArray, KVView, Limits, Plan, Slots, StepView
+from ..interfaces import KVAllocator, Modifier, Policy, matches_prefixes, shares_blocks, trims_blocks
+from ..records import NO_ROWS, BlockCopy, Hit, KVSpec, KVView, Limits, Plan, Slots, StepView
 from ..registry import Bound
 from .block_keys import extend_keys
+from .plan_checks import checked, drafts_of, lowered, read_only
 from .requests import Requests
 from .sequence import IntBuffer, Sequence, State
 
@@ -48,6 +49,7 @@ class Driver:
         modifiers: list[Bound[Modifier]],
         allocator: Bound[KVAllocator],
         kv: KVView,
+        kv_spec: KVSpec,
         *,
         proposer: str | None,
         on_preempt: Callable[[Sequence], None],
@@ -58,6 +60,7 @@ class Driver:
         self.modifiers = modifiers
         self.allocator = allocator
         self.kv = kv
+        self.kv_spec = kv_spec
         self.proposer = proposer
         """The plugin that drafts, the only one whose modifier may ask for drafts."""
         self.on_preempt = on_preempt
@@ -65,6 +68,10 @@ class Driver:
         self.matcher = matcher if matches_prefixes(matcher) else None
         self.separates_tenants = self.matcher is None or self.matcher.key_scope == "tenant"
         self.can_fork = shares_blocks(matcher)
+        has_windows = any(group.window is not None for group in kv_spec)
+        self.trimmer = matcher if has_windows and trims_blocks(matcher) else None
+        self.expecting: list[Sequence] = []
+        """Rows of which the last view said what they will find."""
         self.num_preempted = 0
         self.fork_copies: list[BlockCopy] = []
         """What forks since the last step have to copy before anybody writes."""
@@ -73,6 +80,7 @@ class Driver:
 
     def view(self, offered: list[Sequence], step: int, now: float, seed: int) -> StepView:
         kv = replace(self.kv, num_free=self.allocator.value.num_free())
+        self._expect_prefixes(offered, kv.num_free)
         return self.requests.view(offered, step, now, seed, self.limits, kv)
 
     def plan(self, view: StepView) -> Plan:
@@ -151,7 +159,9 @@ class Driver:
                 # a newcomer never takes from those who run, and nobody passes it in the queue
                 if is_full or self.num_preempted > num_preempted:
                     continue
-                self._adopt_prefix(wish)
+                if not self._adopt_prefix(wish):
+                    is_full = True
+                    continue
             taken = self._grow_row(wish, plan, granted)
             if taken is not None:
                 granted[sequence.row] = wish
@@ -227,26 +237,56 @@ class Driver:
 
     def _give_back(self, sequence: Sequence) -> None:
         sequence.num_computed = 0
+        sequence.num_trimmed = ()
         sequence.tables = empty_tables(len(sequence.tables))
         self.allocator.value.release(sequence.row)
 
     # -- prefixes and forks -----------------------------------------------------------------------------------------
 
-    def _adopt_prefix(self, wish: Chosen) -> None:
-        """Start a waiting row on the cached blocks of its prefix; the last token is always computed."""
-        sequence = wish.sequence
+    def _expect_prefixes(self, offered: list[Sequence], num_free: int) -> None:
+        """See what waiting rows will find, so that they are planned with what is left to compute.
+
+        In the order of the queue, as far as slots, tokens and KV go: whoever else is admitted finds its prefix then.
+        """
+        for sequence in self.expecting:
+            sequence.num_expected = 0
+        self.expecting.clear()
+        num_slots, num_tokens = self.limits.max_num_seqs - len(self.requests.running), self.limits.max_step_tokens
+        for sequence in offered if self.matcher is not None else ():
+            if num_slots <= 0 or num_tokens <= 0 or num_free <= 0:
+                return
+            if sequence.state is State.WAITING:
+                sequence.num_expected = self._match(sequence).num_tokens
+                self.expecting.append(sequence)
+                num_slots -= 1
+                num_free -= -(-sequence.num_pending // self.kv.block_size)
+            num_tokens -= sequence.num_pending
+
+    def _match(self, sequence: Sequence) -> Hit:
+        """What is cached of a waiting row's tokens; the last one is always computed."""
         if self.matcher is None or sequence.needs_whole_prompt:
-            return
+            return NO_HIT
         extend_keys(sequence.root_key, sequence.keys, sequence.tokens.view, self.kv.block_size)
         usable = (sequence.num_tokens - 1) // self.kv.block_size
-        hit = self.matcher.match(tuple(sequence.keys[:usable]))
-        if not hit.num_tokens:
-            return
-        assert shares_blocks(self.allocator.value), "who finds prefixes can adopt them"
-        self.allocator.value.adopt(sequence.row, hit.blocks)
-        apply_slots(sequence, hit.blocks, ())
-        sequence.num_computed = hit.num_tokens
-        wish.num_tokens = min(wish.num_tokens, sequence.num_pending)
+        return self.matcher.match(tuple(sequence.keys[:usable]))
+
+    def _adopt_prefix(self, wish: Chosen) -> bool:
+        """Start a waiting row on the cached blocks of its prefix. False: what it was planned with is gone.
+
+        Only for room that others took in this very step: it waits for the next one, whose plan knows better.
+        """
+        sequence = wish.sequence
+        hit = self._match(sequence)
+        num_expected, sequence.num_expected = sequence.num_expected, 0
+        if hit.num_tokens < num_expected:
+            return False
+        if hit.num_tokens:
+            assert shares_blocks(self.allocator.value), "who finds prefixes can adopt them"
+            self.allocator.value.adopt(sequence.row, hit.blocks)
+            apply_slots(sequence, hit.blocks, ())
+            sequence.num_computed = hit.num_tokens
+            wish.num_tokens = min(wish.num_tokens, sequence.num_pending)
+        return True
 
     def fork(self, parent: Sequence, child: Sequence) -> bool:
         """Let a sibling start from the parent's prompt, whose last token it computes itself. False: it recomputes."""
@@ -268,6 +308,17 @@ class Driver:
             extend_keys(sequence.root_key, sequence.keys, sequence.tokens.view, self.kv.block_size)
             keys = tuple(sequence.keys[: sequence.num_computed // self.kv.block_size])
         self.allocator.value.commit(sequence.row, sequence.num_computed, keys)
+        self._trim(sequence)
+
+    def _trim(self, sequence: Sequence) -> None:
+        """Give back what lies behind the windows, up to what the last computed token saw: a sibling may start there."""
+        if self.trimmer is None:
+            return
+        last, block_size = sequence.num_computed - 1, self.kv.block_size
+        num_trimmed = tuple(group.num_unseen(last, block_size) for group in self.kv_spec)
+        if any(num_trimmed) and num_trimmed != sequence.num_trimmed:
+            sequence.num_trimmed = num_trimmed
+            self.trimmer.trim(sequence.row, num_trimmed)
 
     def release(self, sequence: Sequence) -> None:
         """A row is gone for good; releasing it again does nothing."""
@@ -275,6 +326,8 @@ class Driver:
 
 
 # -- pure parts -----------------------------------------------------------------------------------------------------
+
+NO_HIT = Hit((), 0)
 
 
 def empty_tables(num_groups: int) -> tuple[IntBuffer, ...]:
@@ -287,7 +340,8 @@ def apply_slots(
     """Enter what the allocator gave into the row's block tables; returns the copies to make."""
     if any(blocks):
         for table, new in zip(sequence.tables, blocks, strict=True):
-            table.extend(new)
+            # where the row holds nothing any number will do, since nothing is read there
+            table.extend(tuple(max(0, block) for block in new))
     for copy in copies:
         sequence.tables[copy.group].replace(copy.source, copy.target)
     return copies
@@ -306,65 +360,3 @@ def running_part(plan: Plan, view: StepView) -> Plan:
     runs = np.isin(plan.order, view.rows[: view.num_running])
     num_drafts = plan.num_drafts[runs] if len(plan.num_drafts) else plan.num_drafts
     return replace(plan, order=plan.order[runs], num_tokens=plan.num_tokens[runs], num_drafts=num_drafts)
-
-
-def checked(plan: Plan, view: StepView, plugin: str, method: str) -> Plan:
-    problem = problem_of(plan, view)
-    if problem:
-        raise PluginFault(plugin, method, problem)
-    return plan
-
-
-PLAN_ARRAYS = ("order", "num_tokens", "num_drafts", "victims")
-
-
-def read_only(plan: Plan) -> Plan:
-    """The plan as a modifier sees it: what it returns is compared with what it was given."""
-    arrays = {name: getattr(plan, name).view() for name in PLAN_ARRAYS}
-    for array in arrays.values():
-        array.setflags(write=False)
-    return replace(plan, **arrays)
-
-
-def problem_of(plan: Plan, view: StepView) -> str | None:
-    """What makes a plan unusable; the text completes "plugin failed in plan: ..."."""
-    if not isinstance(plan, Plan):
-        return f"returned {type(plan).__name__}, a Plan is needed"
-    for name in PLAN_ARRAYS:
-        array = getattr(plan, name)
-        if not (isinstance(array, np.ndarray) and array.ndim == 1 and np.issubdtype(array.dtype, np.integer)):
-            return f"Plan.{name} must be a one-dimensional integer array"
-    if len(plan.num_tokens) != len(plan.order) or len(plan.num_drafts) not in (0, len(plan.order)):
-        return "Plan.order, num_tokens and num_drafts must have one entry for each row"
-    rows = set(plan.order.tolist())
-    if len(rows) != len(plan.order):
-        return "Plan.order names a row twice"
-    unknown = rows.difference(view.rows.tolist())
-    if unknown:
-        return f"Plan.order names row {min(unknown)}, which was not offered"
-    if plan.num_tokens.min(initial=0) < 0 or plan.num_drafts.min(initial=0) < 0:
-        return "a Plan cannot give a row a negative number of tokens"
-    if plan.token_budget is not None and not isinstance(plan.token_budget, int):
-        return f"Plan.token_budget must be an integer or None, not {plan.token_budget!r}"
-    return None
-
-
-def lowered(before: Plan, after: Plan) -> Plan:
-    """A modifier's plan without what it added or raised."""
-    allowed = dict(zip(before.order.tolist(), before.num_tokens.tolist(), strict=True))
-    ceiling = np.array([allowed.get(row, 0) for row in after.order.tolist()], dtype=np.int64)
-    budgets = [budget for budget in (before.token_budget, after.token_budget) if budget is not None]
-    return replace(
-        after,
-        num_tokens=np.minimum(after.num_tokens, ceiling),
-        token_budget=min(budgets, default=None),
-        victims=after.victims if len(after.victims) else before.victims,
-    )
-
-
-def drafts_of(plan: Plan, order: IntArray) -> IntArray:
-    """The drafts that `plan` wants, for the rows of `order`."""
-    if not len(plan.num_drafts):
-        return NO_ROWS
-    wanted = dict(zip(plan.order.tolist(), plan.num_drafts.tolist(), strict=True))
-    return np.array([wanted.get(row, 0) for row in order.tolist()], dtype=np.int64)

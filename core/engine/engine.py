@@ -76,6 +76,7 @@ class Engine:
             parts.modifiers,
             parts.make_allocator(),
             parts.kv,
+            parts.kv_spec,
             proposer=parts.proposer.plugin if parts.proposer else None,
             on_preempt=self._on_preempt,
         )
@@ -84,7 +85,7 @@ class Engine:
         """Load the weights and make the KV tensors."""
         with self.parts.registry.blaming():
             self.executor.start()
-            self.executor.allocate(self.parts.kv.num_blocks)
+            self.executor.allocate(tuple(group.num_blocks for group in self.parts.kv_spec))
 
     def close(self) -> None:
         for sequence in self.requests:

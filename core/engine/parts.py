@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..interfaces import EventSink, Executor, KVAllocator, LogitsStage, Modifier, Policy, Proposer
-from ..records import Draft, IntArray, KVView, Limits
+from ..records import Draft, IntArray, KVSpec, KVView, Limits
 from ..registry import Bound, Registry
 from .driver import Chosen
 
@@ -18,7 +18,7 @@ class Parts:
     registry: Registry
     limits: Limits
     kv: KVView
-    num_groups: int
+    kv_spec: KVSpec
     vocab_size: int
     eos_ids: frozenset[int]
     policy: Bound[Policy]
@@ -32,6 +32,10 @@ class Parts:
     seed: int
     max_overtaken: int
     clock: Callable[[], float]
+
+    @property
+    def num_groups(self) -> int:
+        return len(self.kv_spec)
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,15 @@ class Requests:
     def view(self, offered: list[Sequence], step: int, now: float, seed: int, limits: Limits, kv: KVView) -> StepView:
         """The read-only arrays that a policy sees."""
         integers = [
-            (s.row, s.priority, s.num_prompt, s.num_tokens, s.num_computed, s.params.max_tokens, s.num_in_flight)
+            (
+                s.row,
+                s.priority,
+                s.num_prompt,
+                s.num_tokens,
+                s.num_computed + s.num_expected,
+                s.params.max_tokens,
+                s.num_in_flight,
+            )
             for s in offered
         ]
         # flat, which numpy reads in half the time that it takes for tuples

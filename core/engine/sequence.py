@@ -89,9 +89,13 @@ class Sequence:
     """Prompt positions whose log probability was reported."""
     num_cached: int = 0
     """Prompt tokens that a prefix hit saved."""
+    num_expected: int = 0
+    """Tokens that a prefix hit will save, while it waits."""
     num_preemptions: int = 0
     tables: tuple[IntBuffer, ...] = ()
-    """Per KV group, the blocks it holds in order."""
+    """Per KV group, its blocks in order."""
+    num_trimmed: tuple[int, ...] = ()
+    """Per KV group, the leading blocks that it no longer holds; empty before any was given back."""
     keys: list[bytes] = field(default_factory=list)
     root_key: bytes = b""
     stops: frozenset[int] = frozenset()
@@ -106,7 +110,7 @@ class Sequence:
 
     @property
     def num_pending(self) -> int:
-        return self.tokens.length - self.num_computed - self.num_in_flight
+        return self.tokens.length - self.num_computed - self.num_in_flight - self.num_expected
 
     @property
     def is_alive(self) -> bool:

@@ -148,10 +148,10 @@ class Handlers:
     async def metrics(self, request: Request) -> Response:
         self._caller(request)
         metrics = self.gateway.metrics
-        # an engine that is busy or down has told its counters before
-        with contextlib.suppress(TimeoutError, SwitchgearError):
-            self.gateway.doors.check()
-            metrics.plugin_stats = await asyncio.wait_for(self.service.controls.stats(), STATS_SECONDS)
+        if not self.gateway.why_not_ready():
+            # an engine that is busy, or that has just died, told its counters before
+            with contextlib.suppress(TimeoutError, SwitchgearError):
+                metrics.plugin_stats = await asyncio.wait_for(self.service.controls.stats(), STATS_SECONDS)
         return Response(metrics.page(), headers={"content-type": CONTENT_TYPE})
 
     async def plan(self, request: Request) -> Response:

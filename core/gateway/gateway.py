@@ -23,7 +23,7 @@ class Gateway:
         self.config = config
         self.keys = keys
         self.metrics = Metrics(service.client)
-        self.doors = Doors(config.max_open_requests, config.max_prompt_characters, self._why_not_ready)
+        self.doors = Doors(config.max_open_requests, config.max_prompt_characters, self.why_not_ready)
         self.metrics.requests_open.set_function(lambda: self.doors.num_open)
         self.created = int(time.time())
         self.plan_hash = ""
@@ -53,7 +53,8 @@ class Gateway:
         assert self._wire is not None, "the doors are open"
         return self._wire
 
-    def _why_not_ready(self) -> str:
+    def why_not_ready(self) -> str:
+        """A sentence where nobody can be served, else nothing."""
         client = self.service.client
         if self._wire is not None and client.state == "ready":
             return ""

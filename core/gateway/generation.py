@@ -70,8 +70,9 @@ class Generation:
 
         try:
             await while_connected(receive, stream())
+            await events.end()
         finally:
-            await events.close()
+            events.stop()
 
     async def _run(self, show: Show) -> list[Result]:
         """Every prompt at once; if one fails the others are aborted."""

@@ -118,9 +118,8 @@ class Service:
         return len(self._streams) + len(self._embeddings)
 
     async def close(self) -> None:
-        """End what runs, the engine's process included. Closing twice is fine."""
-        for stream in list(self._streams.values()):
-            stream.close()
+        """End what runs, the engine's process included; whoever waits is told. Closing twice is fine."""
+        self._on_down("the server is shutting down: ask again in a while")
         await self.client.close()
 
     # -- text -------------------------------------------------------------------------------------------------------

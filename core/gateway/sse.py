@@ -24,7 +24,7 @@ class EventStream:
     """One answer as events. Nothing is sent, and so any status can still be answered, before the first `write`.
 
     opening: makes the payloads of what comes before that. keepalive_seconds: a comment is sent after so long a
-    silence; 0 for never. `close` it, whatever happened.
+    silence; 0 for never. `stop` it, whatever happened; without an `end` the client sees that something is missing.
     """
 
     def __init__(self, send: Send, opening: Callable[[], Iterable[bytes]], keepalive_seconds: float) -> None:
@@ -45,12 +45,15 @@ class EventStream:
         """Say that there will be no more, and why."""
         await self.write([msgspec.json.encode(error.body())])
 
-    async def close(self) -> None:
-        """No more comments, and the end of the answer if it has begun."""
+    async def end(self) -> None:
+        """Nothing more will come, and nothing is missing."""
+        self.stop()
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def stop(self) -> None:
+        """No more comments. Safe to repeat."""
         if self._keepalive is not None:
             self._keepalive.cancel()
-        if self.has_begun:
-            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _write(self, data: bytes) -> None:
         async with self._lock:

@@ -38,7 +38,8 @@ class Tokenizer:
             ) from error
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        self.vocab_size: int = max(self._tokenizer.get_vocab_size(), int(files.config.get("vocab_size", 0)))
+        text_config = files.config.get("text_config") or files.config  # a model for more than text has one for it
+        self.vocab_size: int = max(self._tokenizer.get_vocab_size(), int(text_config.get("vocab_size", 0)))
         """Ids below it can be decoded; those that only pad the model's head decode to nothing."""
         self.special_ids: frozenset[int] = frozenset(
             id for id, token in self._tokenizer.get_added_tokens_decoder().items() if token.special
@@ -89,7 +90,7 @@ class Tokenizer:
 
     def byte_of_piece(self, id: int) -> int:
         """The byte that a byte piece stands for."""
-        return int(self._tokenizer.id_to_token(id)[1:-1], 16)
+        return int((self._tokenizer.id_to_token(id) or "")[1:-1], 16)
 
     @cached_property
     def anchor(self) -> tuple[int, str]:

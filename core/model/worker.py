@@ -183,12 +183,12 @@ class LocalWorker:
         wrapped = self.wrapped[spec.path]
         return linear if wrapped is unloaded else wrapped
 
-    def allocate(self, num_blocks: int) -> None:
-        """Make the KV tensors: `num_blocks` blocks for every layer, in the layout its attention named."""
-        for layer in self.spec.layers:
+    def allocate(self, num_blocks: tuple[int, ...]) -> None:
+        """Make the KV tensors: for every layer the blocks of its group, in the layout its attention named."""
+        for index, layer in enumerate(self.spec.layers):
             layout = self.attention[layer].layout
             sizes = {
-                "N": num_blocks,
+                "N": num_blocks[self.group_of[index]],
                 "S": self.block_size,
                 "K": layer.num_kv_heads,
                 "D": self.codec.storage_size(layer.head_size),

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import PluginEntry
+from ..engine.parts import Parts
 from ..errors import ConfigError, SwitchgearError
 from ..registry import load_plugin, summary_of
 from ..sampling_params import SamplingParams
@@ -29,8 +30,6 @@ from .scenario import play
 from .shapes import Sizes, problem_of_call, writable_views
 from .step_counts import Calls, step_marks
 from .subject import Subject
-from .tiny import DEFAULTS
-from .virtual import VOCAB_SIZE
 from .virtual_run import VirtualRun
 from .watching import Call, watch
 from .workload import CASES, run_workload, tokens
@@ -203,7 +202,7 @@ class Contract:
         with self.oracle.engine(CASES[1], self.subject.alone, self._watched(calls.append)) as llm:
             answers = run_workload(llm, CASES[1].asks)
             llm.stats()
-            sizes = Sizes(DEFAULTS["vocab_size"], llm.plan.kv_block_size, llm.plan.kv_num_blocks, num_groups=1)
+            sizes = sizes_of(llm._engine.parts)
         errors = [answer.result.error for answer in answers if answer.result is not None and answer.result.error]
         return Observed(calls, sizes, errors)
 
@@ -216,9 +215,8 @@ class Contract:
         calls: list[Call] = []
         run = VirtualRun(self.subject.alone, self._watched(calls.append), num_tokens=128, num_groups=2)
         play(run)
-        kv = run.engine.parts.kv
         errors = [final.error for asked in run.requests.values() for final in asked.finals.values() if final.error]
-        return Observed(calls, Sizes(VOCAB_SIZE, kv.block_size, kv.num_blocks, num_groups=2), errors)
+        return Observed(calls, sizes_of(run.engine.parts), errors)
 
     def _watched(self, on_call: Callable[[Call], None]) -> tuple[type, ...]:
         return (watch(self.subject.cls, on_call), *self.subject.classes)
@@ -237,6 +235,10 @@ class Contract:
         for counts in per_step:
             most |= counts
         return most
+
+
+def sizes_of(parts: Parts) -> Sizes:
+    return Sizes(parts.vocab_size, parts.kv.block_size, tuple(group.num_blocks for group in parts.kv_spec))
 
 
 def is_virtual(subject: Subject) -> bool:

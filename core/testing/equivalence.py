@@ -99,9 +99,9 @@ class Unbalanced(Exception):
 
 def kv_bytes_per_token(model: Mapping[str, Any]) -> int:
     """K and V of all layers in float64, of a tiny model with these entries in its config."""
-    from .tiny import DEFAULTS
+    from .tiny import tiny_config
 
-    config = {**DEFAULTS, **model}
+    config = tiny_config(**model)
     return int(config["num_hidden_layers"] * 2 * config["num_key_value_heads"] * config["head_dim"] * 8)
 
 

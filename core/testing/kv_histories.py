@@ -1,7 +1,7 @@
 """Random histories of an allocator: rows grow, share, fork, commit and leave, and nobody reads what is not theirs.
 
-A shadow of the pool remembers what each slot holds. It is written as a worker writes it, so that a block that is given
-to two rows, freed too early or copied too late shows as a row that reads another's tokens.
+A shadow of the pool remembers what each slot of each group holds. It is written as a worker writes it, so that a block
+that is given to two rows, freed too early or copied too late shows as a row that reads another's tokens.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from ..engine.block_keys import extend_keys, root_key
-from ..interfaces import KVAllocator, PrefixMatcher, SharedBlocks
-from ..records import NO_ROWS, IntArray, Slots
+from ..interfaces import KVAllocator, PrefixMatcher, SharedBlocks, trims_blocks
+from ..records import NOT_HELD, Hit, IntArray, Slots
 from .failure import KitFailure
 from .histories import run_machine, tight_run
 from .subject import Plugins, Subject
@@ -27,12 +27,13 @@ DRAFT = -7
 
 
 class Holder:
-    """One row as the core keeps it: its tokens, its block table and how much of it is committed."""
+    """One row as the core keeps it: its tokens, its block tables and how much of it is committed."""
 
-    def __init__(self, number: int, tokens: list[int]) -> None:
+    def __init__(self, number: int, tokens: list[int], num_groups: int) -> None:
         self.number = number
         self.tokens = tokens
-        self.table: list[int] = []
+        self.tables: list[list[int]] = [[] for _ in range(num_groups)]
+        """Per group; NOT_HELD where the row has passed on."""
         self.num_committed = 0
         self.keys: list[bytes] = []
 
@@ -42,13 +43,15 @@ class KVHistories(RuleBasedStateMachine):
 
     plugins: Plugins
     classes: Sequence[type] = ()
+    may_have_windows = True
 
-    @initialize(num_tokens=st.integers(24, 120))
-    def build(self, num_tokens: int) -> None:
-        engine = tight_run(self.plugins, self.classes, num_tokens=num_tokens).engine
+    @initialize(num_tokens=st.integers(24, 120), has_windows=st.booleans())
+    def build(self, num_tokens: int, has_windows: bool) -> None:
+        num_groups = 2 if has_windows and self.may_have_windows else 1
+        engine = tight_run(self.plugins, self.classes, num_tokens=num_tokens, num_groups=num_groups).engine
         self.allocator: KVAllocator = engine.driver.allocator.value
-        self.kv = engine.parts.kv
-        self.shadow: IntArray = np.full((self.kv.num_blocks, self.kv.block_size), -1)
+        self.kv, self.spec = engine.parts.kv, engine.parts.kv_spec
+        self.shadows: list[IntArray] = [np.full((group.num_blocks, self.kv.block_size), -1) for group in self.spec]
         self.living: dict[int, Holder] = {}
         self.num_rows = 0
         self.begin()
@@ -92,7 +95,7 @@ class KVHistories(RuleBasedStateMachine):
         return length
 
     def new_row(self, tokens: list[int]) -> Holder:
-        row = self.living[self.num_rows] = Holder(self.num_rows, tokens)
+        row = self.living[self.num_rows] = Holder(self.num_rows, tokens, len(self.spec))
         self.num_rows += 1
         return row
 
@@ -103,17 +106,17 @@ class KVHistories(RuleBasedStateMachine):
         extend_keys(root_key(tenant="", model="kit"), row.keys, np.array(row.tokens), self.kv.block_size)
         usable = tuple(row.keys[: (len(row.tokens) - 1) // self.kv.block_size])
         hit = matcher.match(usable)
-        self.check_hit(usable, [*hit.blocks[0]])
+        self.check_hit(usable, hit)
         if not hit.num_tokens:
             return
         if not isinstance(matcher, SharedBlocks):
             raise KitFailure("it finds prefixes, and its blocks cannot be adopted: add `adopt`, `fork`, `pin`, `unpin`")
         matcher.adopt(row.number, hit.blocks)
-        row.table = [*hit.blocks[0]]
+        row.tables = [[*blocks] for blocks in hit.blocks]
         row.num_committed = hit.num_tokens
         self.check_reads(row)
 
-    def check_hit(self, keys: Sequence[bytes], blocks: Sequence[int]) -> None:
+    def check_hit(self, keys: Sequence[bytes], hit: Hit) -> None:
         """Narrowed by claims about what has to be found."""
 
     @rule(which=WHICH, num_new=st.integers(1, 6), num_drafts=st.integers(0, 3))
@@ -137,7 +140,10 @@ class KVHistories(RuleBasedStateMachine):
         parent = self.some_row(which)
         if parent is None or parent.num_committed <= rest or not isinstance(self.allocator, SharedBlocks):
             return
-        child = self.new_row(parent.tokens[: parent.num_committed - rest])
+        num_tokens = parent.num_committed - rest
+        if any(self.num_passed(parent, group) > self.num_unseen(group, num_tokens) for group in range(len(self.spec))):
+            return  # what the row would see first is gone already
+        child = self.new_row(parent.tokens[:num_tokens])
         slots = self.allocator.fork(parent.number, child.number, len(child.tokens))
         if slots is None:
             del self.living[child.number]
@@ -161,7 +167,8 @@ class KVHistories(RuleBasedStateMachine):
     def leave(self, row: Holder) -> None:
         self.allocator.release(row.number)
         del self.living[row.number]
-        self.given_back(row.table[::-1])
+        for group, table in enumerate(row.tables):
+            self.given_back(group, table[::-1])
 
     @rule(which=WHICH)
     def grow_for_nothing(self, which: int) -> None:
@@ -179,7 +186,7 @@ class KVHistories(RuleBasedStateMachine):
     def compute(self, row: Holder, num_tokens: int, num_drafts: int) -> bool:
         """grow, write, commit; False when there is no room, and then nothing has changed."""
         before = self.books()
-        needed = max(0, -(-(num_tokens + num_drafts) // self.kv.block_size) - len(row.table))
+        needed = max(0, -(-(num_tokens + num_drafts) // self.kv.block_size) - len(row.tables[0]))
         slots = self.allocator.grow(row.number, num_tokens + num_drafts)
         self.check_grow(row, needed, slots, before)
         if slots is None:
@@ -187,12 +194,13 @@ class KVHistories(RuleBasedStateMachine):
                 raise KitFailure("grow returned None and changed the books: all or nothing.")
             return False
         self.enter(row, slots)
-        if len(row.table) * self.kv.block_size < num_tokens + num_drafts:
-            raise KitFailure(f"grow gave {len(row.table)} blocks for {num_tokens + num_drafts} tokens.")
         values = [*row.tokens[row.num_committed : num_tokens], *[DRAFT] * num_drafts]
-        for position, value in enumerate(values, start=row.num_committed):
-            block, offset = divmod(position, self.kv.block_size)
-            self.shadow[row.table[block], offset] = value
+        for table, shadow in zip(row.tables, self.shadows, strict=True):
+            if len(table) * self.kv.block_size < num_tokens + num_drafts:
+                raise KitFailure(f"grow gave {len(table)} blocks for {num_tokens + num_drafts} tokens.")
+            for position, value in enumerate(values, start=row.num_committed):
+                block, offset = divmod(position, self.kv.block_size)
+                shadow[table[block], offset] = value
         row.num_committed = num_tokens
         keys: tuple[bytes, ...] = ()
         if isinstance(self.allocator, PrefixMatcher):
@@ -200,7 +208,24 @@ class KVHistories(RuleBasedStateMachine):
             keys = tuple(row.keys[: num_tokens // self.kv.block_size])
         self.allocator.commit(row.number, num_tokens, keys)
         self.committed(row, keys)
+        self.trim(row)
         return True
+
+    def trim(self, row: Holder) -> None:
+        """As the core does, up to what the last computed token saw."""
+        num_blocks = tuple(self.num_unseen(group, row.num_committed - 1) for group in range(len(self.spec)))
+        if not trims_blocks(self.allocator) or not any(num_blocks):
+            return
+        self.allocator.trim(row.number, num_blocks)
+        for group, (table, count) in enumerate(zip(row.tables, num_blocks, strict=True)):
+            passed, table[:count] = table[:count], [NOT_HELD] * count
+            self.given_back(group, passed[::-1])
+
+    def num_unseen(self, group: int, position: int) -> int:
+        return self.spec[group].num_unseen(position, self.kv.block_size)
+
+    def num_passed(self, row: Holder, group: int) -> int:
+        return row.tables[group].count(NOT_HELD)
 
     def check_grow(self, row: Holder, needed: int, slots: Slots | None, before: tuple[int, ...]) -> None:
         """Narrowed by claims about when there is room. needed: new blocks; before: the books when it was asked."""
@@ -209,31 +234,35 @@ class KVHistories(RuleBasedStateMachine):
         """Followed by claims about what is cached."""
 
     def enter(self, row: Holder, slots: Slots) -> None:
-        row.table += slots.blocks[0]
+        for table, new in zip(row.tables, slots.blocks, strict=True):
+            table += new
         for copy in slots.copies:
-            self.shadow[copy.target] = self.shadow[copy.source]
-            row.table = [copy.target if block == copy.source else block for block in row.table]
-            self.given_back([copy.source])
+            shadow, table = self.shadows[copy.group], row.tables[copy.group]
+            shadow[copy.target] = shadow[copy.source]
+            table[:] = [copy.target if block == copy.source else block for block in table]
+            self.given_back(copy.group, [copy.source])
 
-    def given_back(self, blocks: Sequence[int]) -> None:
+    def given_back(self, group: int, blocks: Sequence[int]) -> None:
         """Followed by claims about what stays cached: a row holds these no longer, in this order."""
 
-    def held(self) -> set[int]:
-        return {block for row in self.living.values() for block in row.table}
+    def held(self, group: int) -> set[int]:
+        return {block for row in self.living.values() for block in row.tables[group] if block != NOT_HELD}
 
     def books(self) -> tuple[int, ...]:
         audit = self.allocator.audit()
         return audit.free, audit.held, audit.evictable, self.allocator.num_free()
 
     def check_reads(self, row: Holder) -> None:
-        flat = self.shadow[row.table].reshape(-1)[: row.num_committed] if row.table else NO_ROWS
-        wrong = np.flatnonzero(flat != np.array(row.tokens[: row.num_committed]))
-        if len(wrong):
-            place = int(wrong[0])
-            raise KitFailure(
-                f"row {row.number} reads another's token at position {place}, in block "
-                f"{row.table[place // self.kv.block_size]}: the block was shared, reused or not copied."
-            )
+        """In each group the row's next query sees the row's own tokens."""
+        for number, (group, table, shadow) in enumerate(zip(self.spec, row.tables, self.shadows, strict=True)):
+            first = 0 if group.window is None else max(0, row.num_committed - group.window + 1)
+            for position in range(first, row.num_committed):
+                block, offset = divmod(position, self.kv.block_size)
+                if table[block] == NOT_HELD or shadow[table[block], offset] != row.tokens[position]:
+                    raise KitFailure(
+                        f"row {row.number} reads another's token at position {position}, in block {table[block]} of "
+                        f"group {number}: the block was shared, reused, taken back or not copied."
+                    )
 
     def check(self) -> None:
         """After every rule: everybody reads their own tokens, and the books balance."""
@@ -242,8 +271,9 @@ class KVHistories(RuleBasedStateMachine):
         audit = self.allocator.audit()
         if not audit.is_clean:
             raise KitFailure(f"the books do not balance: {audit}.")
-        if audit.held != len(self.held()):
-            raise KitFailure(f"audit counts {audit.held} held blocks, the rows' tables hold {len(self.held())}.")
+        num_held = sum(len(self.held(group)) for group in range(len(self.spec)))
+        if audit.held != num_held:
+            raise KitFailure(f"audit counts {audit.held} held blocks, the rows' tables hold {num_held}.")
 
     def teardown(self) -> None:
         if hasattr(self, "living"):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import dropwhile
 from typing import Any
 
 import numpy as np
 
-from ..engine.driver import problem_of
+from ..engine.plan_checks import problem_of
 from ..records import (
+    NOT_HELD,
     Audit,
     BlockCopy,
     Continue,
@@ -34,8 +36,8 @@ class Sizes:
 
     vocab_size: int
     block_size: int
-    num_blocks: int
-    num_groups: int
+    num_blocks: tuple[int, ...]
+    """Of each KV group."""
 
 
 def problem_of_call(call: Call, sizes: Sizes) -> str | None:
@@ -74,8 +76,11 @@ def is_slots(call: Call, sizes: Sizes) -> str | None:
         return f"returned {type(slots).__name__}: Slots or None is needed"
     if not all(isinstance(copy, BlockCopy) for copy in slots.copies):
         return "Slots.copies must hold BlockCopy records"
-    copied = [block for copy in slots.copies for block in (copy.source, copy.target)]
-    return blocks_problem(slots.blocks, sizes) or numbers_problem(copied, sizes)
+    for copy in slots.copies:
+        problem = numbers_problem((copy.source, copy.target), sizes.num_blocks[copy.group])
+        if problem:
+            return problem
+    return blocks_problem(slots.blocks, sizes, may_lack_some=call.method == "fork")
 
 
 def is_hit(call: Call, sizes: Sizes) -> str | None:
@@ -85,32 +90,36 @@ def is_hit(call: Call, sizes: Sizes) -> str | None:
     lengths = {len(blocks) for blocks in hit.blocks}
     if len(lengths) == 1 and hit.num_tokens != lengths.pop() * sizes.block_size:
         return f"Hit.num_tokens is {hit.num_tokens}, its blocks of {sizes.block_size} tokens hold another number"
-    return blocks_problem(hit.blocks, sizes)
+    return blocks_problem(hit.blocks, sizes, may_lack_some=True)
 
 
-def blocks_problem(blocks: Any, sizes: Sizes) -> str | None:
-    if not isinstance(blocks, tuple) or len(blocks) != sizes.num_groups:
-        return f"blocks must be a tuple with one entry for each of the {sizes.num_groups} KV groups, not {blocks!r}"
-    for group in blocks:
-        problem = numbers_problem(group, sizes)
+def blocks_problem(blocks: Any, sizes: Sizes, may_lack_some: bool) -> str | None:
+    """may_lack_some: NOT_HELD may stand in front, for blocks that nobody will read."""
+    num_groups = len(sizes.num_blocks)
+    if not isinstance(blocks, tuple) or len(blocks) != num_groups:
+        return f"blocks must be a tuple with one entry for each of the {num_groups} KV groups, not {blocks!r}"
+    for group, num_blocks in zip(blocks, sizes.num_blocks, strict=True):
+        held = tuple(dropwhile(lambda block: block == NOT_HELD, group)) if may_lack_some else group
+        problem = numbers_problem(held, num_blocks)
         if problem:
             return problem
-        if len(set(group)) != len(group):
+        if len(set(held)) != len(held):
             return f"it names a block twice: {group}"
     return None
 
 
-def numbers_problem(numbers: Any, sizes: Sizes) -> str | None:
+def numbers_problem(numbers: Any, num_blocks: int) -> str | None:
     for block in numbers:
-        if not isinstance(block, int | np.integer) or not 0 <= block < sizes.num_blocks:
-            return f"{block!r} is no block number: they go from 0 to {sizes.num_blocks - 1}"
+        if not isinstance(block, int | np.integer) or not 0 <= block < num_blocks:
+            return f"{block!r} is no block number: they go from 0 to {num_blocks - 1}"
     return None
 
 
 def is_count_of_blocks(call: Call, sizes: Sizes) -> str | None:
-    if isinstance(call.result, int | np.integer) and 0 <= call.result <= sizes.num_blocks:
+    most = max(sizes.num_blocks)
+    if isinstance(call.result, int | np.integer) and 0 <= call.result <= most:
         return None
-    return f"returned {call.result!r}: a number of blocks from 0 to {sizes.num_blocks} is needed"
+    return f"returned {call.result!r}: a number of blocks from 0 to {most} is needed"
 
 
 def is_audit(call: Call, sizes: Sizes) -> str | None:

@@ -95,12 +95,12 @@ class VirtualExecutor:
     def start(self) -> None:
         """There is nothing to load."""
 
-    def allocate(self, num_blocks: int) -> None:
+    def allocate(self, num_blocks: tuple[int, ...]) -> None:
         self.num_blocks = num_blocks
 
     def submit(self, batch: Batch) -> int:
         if not self.stores:
-            self.stores = [np.full(self.num_blocks * batch.block_size, -1) for _ in self.kv_spec]
+            self.stores = [np.full(count * batch.block_size, -1) for count in self.num_blocks]
         for listener in self.on_submit:
             listener(batch)
         for copy in batch.copies:

@@ -53,7 +53,7 @@ class Case:
 
     name: str
     model: Mapping[str, Any]
-    """Entries of the tiny model's config."""
+    """Its family, if that is another than llama, and entries of its config."""
     engine: Mapping[str, Any]
     """Options of the `[engine]` section, but for the KV pool."""
     num_kv_tokens: int
@@ -161,5 +161,13 @@ CASES = (
         num_kv_tokens=2 * 72,
         asks=ASKS,
     ),
+    Case(
+        "local and global",
+        model={"family": "gemma3", "num_key_value_heads": 1, "sliding_window": 7},
+        engine={"max_num_seqs": 8, "max_step_tokens": 72, "max_model_len": 72},
+        num_kv_tokens=204,
+        asks=ASKS,
+    ),
 )
-"""The same requests with room for all of them, and in so little KV that blocks run out and rows are preempted."""
+"""The same requests with room for all of them; in so little KV that blocks run out and rows are preempted; and in
+little KV again, where every other layer sees a window that all of them outgrow."""

@@ -26,7 +26,7 @@ from .steps import engine_of, greedy, pool_of, step, steps
 
 
 def test_a_row_takes_blocks_as_it_grows() -> None:
-    pool = BlockPool(1, 16, 8)
+    pool = BlockPool(16, [8])
     assert pool.grow(0, 55) == Slots(((0, 1, 2, 3),))
     assert pool.grow(0, 64) == Slots(((),))
     assert pool.grow(0, 65) == Slots(((4,),))
@@ -34,7 +34,7 @@ def test_a_row_takes_blocks_as_it_grows() -> None:
 
 
 def test_at_most_one_block_less_a_token_is_wasted_and_half_a_block_on_average() -> None:
-    pool = BlockPool(1, 16, 4096)
+    pool = BlockPool(16, [4096])
     wasted = []
     for row, length in enumerate(range(1, 129)):
         slots = pool.grow(row, length)
@@ -44,15 +44,15 @@ def test_at_most_one_block_less_a_token_is_wasted_and_half_a_block_on_average() 
 
 
 def test_room_is_given_whole_or_not_at_all() -> None:
-    pool = BlockPool(1, 4, 5)
+    pool = BlockPool(4, [5])
     pool.grow(0, 12)
     assert pool.grow(1, 12) is None and pool.grow(0, 24) is None
-    assert (pool.num_free(), pool.tables[0].blocks, 1 in pool.tables) == (2, [0, 1, 2], False)
+    assert (pool.num_free(), pool.tables[0].blocks[0], 1 in pool.tables) == (2, [0, 1, 2], False)
     assert pool.grow(1, 8) is not None and pool.num_free() == 0
 
 
 def test_blocks_need_not_lie_together() -> None:
-    pool = BlockPool(1, 4, 6)
+    pool = BlockPool(4, [6])
     for row in range(6):
         pool.grow(row, 4)
     for row in (1, 3, 5):
@@ -61,27 +61,27 @@ def test_blocks_need_not_lie_together() -> None:
 
 
 def test_every_group_has_the_same_blocks() -> None:
-    pool = BlockPool(3, 4, 6)
+    pool = BlockPool(4, [6] * 3)
     assert pool.grow(0, 6) == Slots(((0, 1),) * 3)
     pool.fork(0, 1, 6)
     assert pool.grow(1, 7) == Slots(((),) * 3, tuple(BlockCopy(group, 1, 2) for group in range(3)))
 
 
 def test_a_fork_copies_the_half_filled_block_when_it_writes_and_the_last_one_keeps_it() -> None:
-    pool = BlockPool(1, 4, 8)
+    pool = BlockPool(4, [8])
     pool.grow(0, 10)
     pool.commit(0, 10, ())
     for child in (1, 2):
         assert pool.fork(0, child, 10) == Slots(((0, 1, 2),))
-    assert pool.num_references[:4] == [3, 3, 3, 0]
+    assert pool.groups[0].num_references[:4] == [3, 3, 3, 0]
     assert pool.grow(1, 11) == Slots(((),), (BlockCopy(0, 2, 3),))
     assert pool.grow(0, 11) == Slots(((),), (BlockCopy(0, 2, 4),))
     assert pool.grow(2, 11) == Slots(((),)), "nobody else holds it any more"
-    assert [pool.tables[row].blocks for row in (0, 1, 2)] == [[0, 1, 4], [0, 1, 3], [0, 1, 2]]
+    assert [pool.tables[row].blocks[0] for row in (0, 1, 2)] == [[0, 1, 4], [0, 1, 3], [0, 1, 2]]
 
 
 def test_a_fork_at_the_end_of_a_block_copies_nothing() -> None:
-    pool = BlockPool(1, 4, 8)
+    pool = BlockPool(4, [8])
     pool.grow(0, 8)
     pool.commit(0, 8, ())
     pool.fork(0, 1, 8)
@@ -90,17 +90,17 @@ def test_a_fork_at_the_end_of_a_block_copies_nothing() -> None:
 
 
 def test_a_copy_needs_a_block_of_its_own() -> None:
-    pool = BlockPool(1, 4, 2)
+    pool = BlockPool(4, [2])
     pool.grow(0, 6)
     pool.commit(0, 6, ())
     pool.fork(0, 1, 6)
-    assert pool.grow(1, 7) is None and pool.num_references == [2, 2]
+    assert pool.grow(1, 7) is None and pool.groups[0].num_references == [2, 2]
     pool.release(0)
     assert pool.grow(1, 7) == Slots(((),))
 
 
 def test_a_shared_block_is_free_when_the_last_one_lets_go() -> None:
-    pool = BlockPool(1, 4, 3)
+    pool = BlockPool(4, [3])
     pool.grow(0, 8)
     pool.pin(((0,),))
     pool.adopt(1, ((0, 1),))
@@ -113,30 +113,30 @@ def test_a_shared_block_is_free_when_the_last_one_lets_go() -> None:
 
 
 def test_what_was_rejected_is_written_again_in_the_same_room() -> None:
-    pool = BlockPool(1, 4, 4)
+    pool = BlockPool(4, [4])
     pool.grow(0, 5 + 6)  # six drafts
     pool.commit(0, 6, ())
     assert pool.grow(0, 7) == Slots(((),))
-    assert len(pool.tables[0].blocks) == 3
+    assert len(pool.tables[0].blocks[0]) == 3
 
 
 def test_releasing_an_unknown_row_does_nothing() -> None:
-    pool = BlockPool(1, 4, 4)
+    pool = BlockPool(4, [4])
     pool.grow(0, 4)
     pool.release(7)
     assert pool.num_free() == 3
 
 
 def test_an_audit_finds_what_is_wrong() -> None:
-    pool = BlockPool(1, 4, 4)
+    pool = BlockPool(4, [4])
     pool.grow(0, 8)
-    pool.free.popleft()
+    pool.groups[0].free.popleft()
     assert pool.audit().problems == ("a block is lost, or both free and held",)
-    pool = BlockPool(1, 4, 4)
+    pool = BlockPool(4, [4])
     pool.grow(0, 8)
-    pool.free.append(0)
+    pool.groups[0].free.append(0)
     assert pool.audit().problems == ("a block is lost, or both free and held",)
-    pool = BlockPool(1, 4, 4)
+    pool = BlockPool(4, [4])
     pool.grow(0, 8)
     pool.tables[1] = pool.tables[0]
     assert pool.audit().problems == ("a block stands in more tables than it has references",)
@@ -190,7 +190,7 @@ def test_siblings_share_the_prompt_until_they_write() -> None:
     prompt = [5] * 10
     add(engine, "a", prompt, params)
     step(engine, heard)
-    tables = [table.blocks for table in pool_of(engine).tables.values()]
+    tables = [table.blocks[0] for table in pool_of(engine).tables.values()]
     assert tables == [[0, 1, 2]] * 3, "three rows, one prompt"
     step(engine, heard)
     batch = executor_of(engine).last
@@ -246,7 +246,7 @@ def test_pages_give_what_slots_give_to_the_last_bit(tiny_model: Path, contiguous
         assert outputs(llm) == contiguous
         if block_size < 512:
             # blocks in any order hold the same KV
-            np.random.default_rng(block_size).shuffle(pool_of(llm._engine).free)
+            np.random.default_rng(block_size).shuffle(pool_of(llm._engine).groups[0].free)
             assert outputs(llm) == contiguous
 
 
@@ -254,7 +254,7 @@ def test_recomputing_after_preemption_goes_on_where_it_stopped(tiny_model: Path,
     # 512 bytes a token: room for 96 tokens, where the four requests come to 150
     plugins: dict[str, Any] = {"continuous_batching": {}, "paged_kv": {"block_size": 4}}
     with LLM(str(tiny_model), dtype="float32", plugins=plugins, kv_bytes=96 * 512) as llm:
-        assert pool_of(llm._engine).num_blocks == 24
+        assert pool_of(llm._engine).num_free() == 24
         got = outputs(llm)
         assert llm._engine.driver.num_preempted > 0
     assert [tokens for tokens, _ in got] == [tokens for tokens, _ in contiguous]

@@ -204,10 +204,10 @@ def test_reset_refuses_while_rows_hold_blocks() -> None:
     step(engine, heard)
     with pytest.raises(RequestError, match=r"^running requests hold 3 KV blocks: wait for them, or pass preempt"):
         plugin.reset()
-    assert cache_of(engine).key_of
+    assert cache_of(engine).groups[0].key_of
     steps(engine, heard)
     assert plugin.reset() == "forgot 3 blocks, preempted 0 sequences"
-    assert not cache_of(engine).key_of and pool_of(engine).num_free() == 64
+    assert not cache_of(engine).groups[0].key_of and pool_of(engine).num_free() == 64
     assert serve(engine, "b", PROMPT[:10], greedy(4)) == (10, 0)
 
 
@@ -220,7 +220,7 @@ def test_reset_that_may_preempt_moves_all_who_run_back_in_order() -> None:
     step(engine, heard)
     step(engine, heard)
     assert plugin.reset(preempt=True).endswith("preempted 3 sequences")
-    assert engine.audit() == [] and not cache_of(engine).key_of
+    assert engine.audit() == [] and not cache_of(engine).groups[0].key_of
     assert [sequence.request for sequence in engine.requests.waiting.values()] == ["r0", "r1", "r2", "r3"]
     assert step(engine, heard) == {"r0": 11, "r1": 11, "r2": 11}
     steps(engine, heard)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from switchgear.core.records import Hit
 from switchgear.plugins.paged_kv import BlockPool
 from switchgear.plugins.prefix_cache import CachedPool
 
+from .pools import spec_of
 
-def cached_pool(num_blocks: int, block_size: int = 16, num_groups: int = 1) -> CachedPool:
-    return CachedPool(BlockPool(num_groups, block_size, num_blocks), num_groups, block_size, "tenant")
+
+def cached_pool(num_blocks: int, block_size: int = 16, windows: Sequence[int | None] = (None,)) -> CachedPool:
+    """windows: of each group of layers."""
+    inner = BlockPool(block_size, [num_blocks] * len(windows))
+    return CachedPool(inner, spec_of(windows, num_blocks), block_size, "tenant")
 
 
 def keys_of(text: str) -> tuple[bytes, ...]:
@@ -38,8 +44,10 @@ def assert_clean(cache: CachedPool) -> None:
     audit = cache.audit()
     assert audit.is_clean and audit.problems == ()
     assert isinstance(cache.inner, BlockPool)
-    assert all(cache.inner.num_references[block] == 1 for block in cache.evictable)
-    assert audit.evictable == len(cache.evictable) and audit.free == cache.inner.num_free()
+    for group, blocks in zip(cache.groups, cache.inner.groups, strict=True):
+        assert all(blocks.num_references[block] == 1 for block in group.evictable)
+    assert audit.evictable == sum(len(group.evictable) for group in cache.groups)
+    assert audit.free == sum(len(blocks.free) for blocks in cache.inner.groups)
 
 
 def found(cache: CachedPool, text: str) -> tuple[int, ...]:
@@ -48,18 +56,18 @@ def found(cache: CachedPool, text: str) -> tuple[int, ...]:
 
 def evicted_order(cache: CachedPool) -> list[str]:
     """The last letters of the cached blocks' keys, the next to go first."""
-    return [cache.key_of[block].decode()[-1] for block in cache.evictable]
+    return [cache.groups[0].key_of[block].decode()[-1] for block in cache.groups[0].evictable]
 
 
 def test_a_prompt_of_55_tokens_has_four_blocks_and_publishes_three() -> None:
     cache = cached_pool(10)
     assert admit(cache, 0, "abc", 55) == (0, 1, 2, 3)
-    assert set(cache.key_of) == {0, 1, 2}
-    assert [cache.num_holders[block] for block in range(4)] == [1, 1, 1, 1]
+    assert set(cache.groups[0].key_of) == {0, 1, 2}
+    assert [cache.groups[0].num_holders[block] for block in range(4)] == [1, 1, 1, 1]
     # the second shares 48 tokens: it holds the three as well, and takes one block
     assert admit(cache, 1, "abc", 55) == (4,)
-    assert cache.tables[1] == [0, 1, 2, 4]
-    assert [cache.num_holders[block] for block in range(5)] == [2, 2, 2, 1, 1]
+    assert cache.tables[1][0] == [0, 1, 2, 4]
+    assert [cache.groups[0].num_holders[block] for block in range(5)] == [2, 2, 2, 1, 1]
 
 
 def test_a_hit_is_the_longest_run_from_the_front() -> None:
@@ -73,7 +81,7 @@ def test_a_hit_is_the_longest_run_from_the_front() -> None:
 
 
 def test_a_hit_is_in_every_group() -> None:
-    cache = cached_pool(10, num_groups=2)
+    cache = cached_pool(10, windows=(None, None))
     admit(cache, 0, "ab")
     assert cache.match(keys_of("ab")) == Hit(((0, 1), (0, 1)), 32)
     admit(cache, 1, "ab")
@@ -111,11 +119,11 @@ def test_what_was_released_is_found_until_it_is_overwritten() -> None:
     cache = cached_pool(4)
     admit(cache, 0, "ab")
     cache.release(0)
-    assert admit(cache, 1, "ab") is not None and cache.tables[1][:2] == [0, 1]
+    assert admit(cache, 1, "ab") is not None and cache.tables[1][0][:2] == [0, 1]
     cache.release(1)
     assert admit(cache, 2, "vwx") is not None  # takes all four
     assert found(cache, "ab") == () and found(cache, "vwx") != ()
-    assert cache.num_evicted == 2
+    assert cache.groups[0].num_evicted == 2
 
 
 def test_what_a_row_found_is_not_evicted_for_it() -> None:
@@ -127,7 +135,7 @@ def test_what_a_row_found_is_not_evicted_for_it() -> None:
     assert evicted_order(cache) == ["b", "a", "y", "x"]
     assert cache.inner.num_free() == 1
     assert admit(cache, 2, "abcd") == (2, 4, 3)
-    assert cache.tables[2] == [0, 1, 2, 4, 3] and found(cache, "xy") == ()
+    assert cache.tables[2][0] == [0, 1, 2, 4, 3] and found(cache, "xy") == ()
 
 
 def test_too_few_free_blocks_change_nothing() -> None:
@@ -135,11 +143,15 @@ def test_too_few_free_blocks_change_nothing() -> None:
     admit(cache, 0, "ab")
     cache.release(0)
     admit(cache, 1, "xyz")
-    before = cache.num_holders.copy(), list(cache.evictable), dict(cache.key_of)
+    before = cache.groups[0].num_holders.copy(), list(cache.groups[0].evictable), dict(cache.groups[0].key_of)
     assert cache.num_free() == 2
     assert admit(cache, 2, "abcd") is None, "two found, three more needed, none left"
     assert cache.grow(1, 7 * 16) is None
-    assert (cache.num_holders, list(cache.evictable), cache.key_of) == before and cache.num_evicted == 0
+    assert (
+        cache.groups[0].num_holders,
+        list(cache.groups[0].evictable),
+        cache.groups[0].key_of,
+    ) == before and cache.groups[0].num_evicted == 0
     assert_clean(cache)
 
 
@@ -169,7 +181,7 @@ def test_a_block_that_is_taken_again_forgets_its_key() -> None:
     admit(cache, 0, "a")
     cache.release(0)
     admit(cache, 1, "x")
-    assert set(cache.key_of.values()) == {b"x"} and set(cache.blocks_of) == {b"x"}
+    assert set(cache.groups[0].key_of.values()) == {b"x"} and set(cache.groups[0].blocks_of) == {b"x"}
 
 
 def test_twins_coexist_while_they_are_used_and_one_of_them_stays() -> None:
@@ -179,12 +191,12 @@ def test_twins_coexist_while_they_are_used_and_one_of_them_stays() -> None:
         cache.grow(row, 49)
     for row in (0, 1):
         cache.commit(row, 49, keys_of("abc"))
-    assert cache.blocks_of[b"a"] == [0, 4]
+    assert cache.groups[0].blocks_of[b"a"] == [0, 4]
     cache.release(0)
     assert_clean(cache)
     # vLLM keeps both until it needs the room; we keep the one in use, and have the room
-    assert cache.blocks_of[b"a"] == [4] and found(cache, "abc") == (4, 5, 6)
-    assert (cache.inner.num_free(), len(cache.evictable)) == (5, 0)
+    assert cache.groups[0].blocks_of[b"a"] == [4] and found(cache, "abc") == (4, 5, 6)
+    assert (cache.inner.num_free(), len(cache.groups[0].evictable)) == (5, 0)
     cache.release(1)
     assert found(cache, "abc") == (4, 5, 6) and evicted_order(cache) == ["c", "b", "a"]
 
@@ -207,8 +219,8 @@ def test_a_recomputed_block_takes_the_place_of_the_one_nobody_uses() -> None:
     assert cache.grow(1, 33) is not None  # without looking, as a request that wants prompt_logprobs
     cache.commit(1, 33, keys_of("ab"))
     assert_clean(cache)
-    assert found(cache, "ab") == tuple(cache.tables[1][:2]) and not cache.evictable
-    assert cache.num_evicted == 0
+    assert found(cache, "ab") == tuple(cache.tables[1][0][:2]) and not cache.groups[0].evictable
+    assert cache.groups[0].num_evicted == 0
 
 
 def test_generated_tokens_fill_a_block_and_publish_it() -> None:
@@ -227,10 +239,10 @@ def test_siblings_hold_what_the_parent_published_also_when_it_leaves_first() -> 
     cache.fork(0, 1, 8)
     cache.release(0)
     assert_clean(cache)
-    assert not cache.evictable and cache.num_free() == 6
+    assert not cache.groups[0].evictable and cache.num_free() == 6
     assert cache.grow(2, 6 * 4) is not None
     assert cache.grow(3, 1) is None, "nothing that the child holds is promised to others"
-    assert cache.tables[1] == [0, 1]
+    assert cache.tables[1][0] == [0, 1]
 
 
 def test_a_sibling_that_writes_into_a_published_block_copies_it() -> None:
@@ -240,17 +252,17 @@ def test_a_sibling_that_writes_into_a_published_block_copies_it() -> None:
     slots = cache.grow(1, 8)
     assert slots is not None and [(copy.source, copy.target) for copy in slots.copies] == [(1, 2)]
     cache.commit(1, 8, keys_of("ab"))
-    assert cache.blocks_of[b"ab"] == [1, 2]
+    assert cache.groups[0].blocks_of[b"ab"] == [1, 2]
     cache.release(0)
     cache.release(1)
     assert_clean(cache)
-    assert len(cache.evictable) == 2
+    assert len(cache.groups[0].evictable) == 2
 
 
 def test_a_pinned_block_is_not_evicted() -> None:
     cache = cached_pool(3)
     admit(cache, 0, "ab")
-    blocks = (tuple(cache.tables[0][:1]),)
+    blocks = (tuple(cache.tables[0][0][:1]),)
     cache.pin(blocks)
     cache.release(0)
     assert cache.num_free() == 2 and evicted_order(cache) == ["b"]
@@ -263,11 +275,11 @@ def test_a_pinned_block_is_not_evicted() -> None:
 def test_an_audit_finds_what_is_wrong() -> None:
     cache = cached_pool(8)
     admit(cache, 0, "ab")
-    cache.num_holders[0] -= 1
+    cache.groups[0].num_holders[0] -= 1
     assert cache.audit().problems == ("a cached block counts fewer holders than it has",)
     cache = cached_pool(8)
     admit(cache, 0, "ab")
-    cache.evictable[0] = None
+    cache.groups[0].evictable[0] = None
     assert cache.audit().problems == ("a cached block that nobody holds is not evictable, or one that is held is",)
 
 

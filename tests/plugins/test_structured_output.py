@@ -45,7 +45,7 @@ start: product ("+" product)*
 product: NUMBER ("*" NUMBER)*
 NUMBER: /[1-9][0-9]{0,3}/
 """
-PROMPTS = ["The switch", "a", [5, 6, 7, 8, 9]]
+PROMPTS: list[str | Sequence[int]] = ["The switch", "a", [5, 6, 7, 8, 9]]
 
 
 def is_person(text: str) -> bool:
@@ -59,7 +59,10 @@ def is_person(text: str) -> bool:
         and 0 <= value["age"] <= 120
         and 1 <= len(value["tags"]) <= 3
         and set(value["tags"]) <= {"a", "b"}
-        and (address is None or (re.fullmatch("[0-9]{5}", address["zip"]) and type(address["is_home"]) is bool))
+        and (
+            address is None
+            or (re.fullmatch("[0-9]{5}", address["zip"]) is not None and type(address["is_home"]) is bool)
+        )
     )
 
 
@@ -79,7 +82,7 @@ KEEPS = {
 def engine(model: Path, *classes: type, options: Mapping[str, Any] | None = None, **limits: Any) -> LLM:
     plugins: dict[str, Mapping[str, Any]] = {"structured_output": options or {}}
     plugins |= {str(cls.name): {} for cls in classes}  # type: ignore[attr-defined]
-    limits = {"max_model_len": 400, "max_num_seqs": 8, **limits}
+    limits = {"max_model_len": 400, "max_num_seqs": 32, **limits}
     return LLM(str(model), dtype="float64", plugins=plugins, plugin_classes=[StructuredOutput, *classes], **limits)
 
 
@@ -108,7 +111,7 @@ def masks_of(llm: LLM) -> StructureMasks:
 def test_every_output_that_ends_keeps_to_its_structure(llm: LLM, kind: str) -> None:
     structure, keeps = KEEPS[kind]
     params = [asked(structure, temperature=0), *(asked(structure, seed=seed, n=2) for seed in range(8))]
-    choices = [choice for one in params for choice in llm.generate("Hello", one)[0].choices]
+    choices = [choice for result in llm.generate(["Hello"] * len(params), params) for choice in result.choices]
     texts = [choice.text for choice in choices if choice.finish_reason == "stop"]
     assert [text for text in texts if not keeps(text)] == []
     assert len(texts) >= 12
@@ -134,7 +137,7 @@ def test_a_structure_only_takes_tokens_away(llm: LLM) -> None:
 
 def test_requests_without_a_structure_notice_nothing(llm: LLM, tiny_model: Path) -> None:
     plain = [SamplingParams(max_tokens=20, seed=seed, n=2, logprobs=2) for seed in range(3)]
-    with LLM(str(tiny_model), dtype="float64", plugins={}, max_model_len=400, max_num_seqs=8) as off:
+    with LLM(str(tiny_model), dtype="float64", plugins={}, max_model_len=400, max_num_seqs=32) as off:
         expected = [choice.token_ids for result in off.generate(PROMPTS, plain) for choice in result.choices]
     mixed = [*plain, asked(KEEPS["json_schema"][0])]
     results = llm.generate([*PROMPTS, "Hello"], mixed)[:3]

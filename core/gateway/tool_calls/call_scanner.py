@@ -65,8 +65,9 @@ class CallScanner:
             return Found.MORE
         elif self._depth == 1 and character in ":,}]":
             return self._end_piece(character)
-        elif character == "<" or (self._is_whole and character not in SPACES):
-            # no JSON has a < outside of strings: a closing tag came too early
+        elif character in "<\\" or (self._is_whole and character not in SPACES):
+            # no JSON has these outside of strings: a closing tag came too early, say; and who reads on behind either
+            # may read the same text again for every marker in it
             return Found.BROKEN
         elif not self._piece and character in SPACES:
             return Found.MORE

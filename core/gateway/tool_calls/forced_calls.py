@@ -30,22 +30,17 @@ def calls_grammar(
 
     A marker that nothing closes is left out: it is a special token, which stands for no text.
     """
-    rules = [f"start: {'calls' if answer is None else 'calls | answer'}"]
+    opening, closing, separator = marks_of(format)
+    call = "call" if is_list(format) else f"{opening} call {closing}"
+    calls = f"{call} ({json.dumps(separator)} {call})*" if is_several else call
+    rules = [
+        f"start: {'calls' if answer is None else 'calls | answer'}",
+        f"calls: {opening} {calls} {closing}" if is_list(format) else f"calls: {calls}",
+        f"call: {json_rule({'anyOf': [call_schema(format, tool) for tool in tools]})}",
+    ]
     if answer is not None:
         rules.append(f"answer: {json_rule(json.loads(answer.text or '{}'))}")
-    opening, closing, separator = marks_of(format)
-    call = f"{opening} call {closing}" if not is_list(format) else "call"
-    calls = f"{call} ({json.dumps(separator)} {call})*" if is_several else call
-    rules.append(f"calls: {opening} {calls} {closing}" if is_list(format) else f"calls: {calls}")
-    rules.append("call: " + " | ".join(f"call{number}" for number in range(len(tools))))
-    for number, tool in enumerate(tools):
-        beginning = f'{{"name": {json.dumps(tool.function.name)}, "{format.arguments_key}": '
-        rules.append(f'call{number}: {json.dumps(beginning)} arguments{number} "}}"')
-        rules.append(f"arguments{number}: {json_rule(tool.function.parameters or NO_ARGUMENTS)}")
     return Structure("grammar", "\n".join(rules))
-
-
-NO_ARGUMENTS = {"properties": {}, "additionalProperties": False}
 
 
 def is_list(format: Format) -> bool:
@@ -61,6 +56,20 @@ def marks_of(format: Format) -> tuple[str, str, str]:
     return "", "", f"{format.separator} "
 
 
+def call_schema(format: Format, tool: Tool) -> dict[str, Any]:
+    name = tool.function.name
+    # a resource of its own, so that a `$ref` in it finds the `$defs` in it
+    arguments = {"$id": f"tool:{name}", "type": "object", **(tool.function.parameters or NO_ARGUMENTS)}
+    return {
+        "type": "object",
+        "properties": {"name": {"const": name}, format.arguments_key: arguments},
+        "required": ["name", format.arguments_key],
+        "additionalProperties": False,
+    }
+
+
+NO_ARGUMENTS = {"properties": {}, "additionalProperties": False}
+
+
 def json_rule(schema: dict[str, Any]) -> str:
-    """An object of this schema; each rule has a schema of its own, so that its `$ref` finds its `$defs`."""
     return f"%json {json.dumps({'type': 'object', **schema, 'x-guidance': SPACING})}"

@@ -59,7 +59,7 @@ def arms() -> list[tuple[str, int, KVAllocator, float]]:
     """Name, tokens a block, allocator with room for one sequence of any length, predicted percent."""
     contiguous = ContiguousSlots(1, MAX_MODEL_LEN, 1)
     paged = [
-        (f"blocks of {size}", size, BlockPool(1, size, -(-MAX_MODEL_LEN // size)), predicted)
+        (f"blocks of {size}", size, BlockPool(size, [-(-MAX_MODEL_LEN // size)]), predicted)
         for size, predicted in PREDICTED.items()
     ]
     return [("contiguous", MAX_MODEL_LEN, contiguous, PREDICTED_CONTIGUOUS), *paged]

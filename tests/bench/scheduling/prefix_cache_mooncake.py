@@ -17,6 +17,7 @@ import measure
 import numpy as np
 from measure import Report, Target
 from switchgear.core.engine.block_keys import extend_keys, root_key
+from switchgear.core.records import KVGroup
 from switchgear.plugins.paged_kv import BlockPool
 from switchgear.plugins.prefix_cache import CachedPool
 
@@ -39,7 +40,7 @@ def main() -> int:
         pool = run(prompts, size)
         percents.append(100 * pool.num_hit / num_blocks)
         name = "never evicts" if size == endless else f"{size:,} blocks"
-        rows.append((name, f"{percents[-1]:.2f}", f"{pool.num_evicted:,}"))
+        rows.append((name, f"{percents[-1]:.2f}", f"{pool.groups[0].num_evicted:,}"))
     target = Target("hits without eviction, percent", percents[-1], PREDICTED - TOLERANCE, PREDICTED + TOLERANCE)
     note = f"{len(prompts):,} requests of {num_blocks:,} blocks of {BLOCK_SIZE} tokens"
     columns = ("pool", "hits, percent", "evictions")
@@ -62,7 +63,8 @@ def prompt_keys(path: Path) -> list[tuple[bytes, ...]]:
 
 def run(prompts: list[tuple[bytes, ...]], num_blocks: int) -> CachedPool:
     """Every prompt through a cache of `num_blocks` blocks, as the engine's driver would."""
-    pool = CachedPool(BlockPool(1, BLOCK_SIZE, num_blocks), 1, BLOCK_SIZE, "shared")
+    spec = (KVGroup((0,), "full", 1, 1, num_blocks=num_blocks),)
+    pool = CachedPool(BlockPool(BLOCK_SIZE, [num_blocks]), spec, BLOCK_SIZE, "shared")
     for row, keys in enumerate(prompts):
         num_tokens = len(keys) * BLOCK_SIZE
         # the last token is always computed, so the block that holds it is not asked for

@@ -128,7 +128,7 @@ class Unallocatable(Faulty):
 
     @hookimpl
     def execute(self, inner: Executor) -> Executor:
-        def allocate(num_blocks: int) -> None:
+        def allocate(num_blocks: tuple[int, ...]) -> None:
             raise Boom("no memory")
 
         inner.allocate = allocate  # type: ignore[method-assign]

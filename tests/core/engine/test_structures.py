@@ -92,7 +92,7 @@ class OnlyMasks:
 
 def spelled_of(engine: Engine) -> Spelled:
     [stage] = [stage.value for stage in engine.parts.logits_stages if stage.plugin == "spelled"]
-    assert isinstance(stage, Spelled) and takes_structures(stage)
+    assert takes_structures(stage) and isinstance(stage, Spelled)
     return stage
 
 

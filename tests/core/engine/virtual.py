@@ -96,13 +96,13 @@ class VirtualExecutor:
     def start(self) -> None:
         pass
 
-    def allocate(self, num_blocks: int) -> None:
+    def allocate(self, num_blocks: tuple[int, ...]) -> None:
         self.num_blocks = num_blocks
         self.stores: list[IntArray] = []
 
     def submit(self, batch: Batch) -> int:
         if not self.stores:
-            self.stores = [np.full(self.num_blocks * batch.block_size, -1) for _ in self.kv_spec]
+            self.stores = [np.full(count * batch.block_size, -1) for count in self.num_blocks]
         self._check(batch)
         self.num_rows.append(len(batch.rows))
         self.num_step_tokens.append(len(batch.token_ids))

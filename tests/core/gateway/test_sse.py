@@ -34,8 +34,10 @@ def streamed(
         events = EventStream(line.send, lambda: opening, keepalive)
         try:
             await act(events)
+            if events.has_begun:
+                await events.end()
         finally:
-            await events.close()
+            events.stop()
 
     asyncio.run(run())
     return line
@@ -102,7 +104,7 @@ def test_comments_stop_with_the_stream() -> None:
     async def run() -> None:
         events = EventStream(line.send, tuple, 0.01)
         await events.write([b"{}"])
-        await events.close()
+        events.stop()
         num_messages = len(line.messages)
         await asyncio.sleep(0.05)
         assert len(line.messages) == num_messages
@@ -120,7 +122,7 @@ def test_events_that_are_written_at_once_do_not_mix() -> None:
     async def run() -> None:
         events = EventStream(slow_send, lambda: [b"first"], 0.0)
         await asyncio.gather(*(events.write([b"%d" % number]) for number in range(5)))
-        await events.close()
+        await events.end()
 
     asyncio.run(run())
     assert line.body == b"".join(b"data: %s\n\n" % part for part in (b"first", b"0", b"1", b"2", b"3", b"4"))

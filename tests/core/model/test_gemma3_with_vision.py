@@ -11,7 +11,14 @@ from .reference import SIZES, all_logits, make_reference, reference_logits, save
 
 
 def test_the_text_model_of_a_checkpoint_with_vision(tmp_path: Path, tiny_model: Path) -> None:
-    text = {**SIZES, "head_dim": 16, "sliding_window": 24, "query_pre_attn_scalar": 10, "sliding_window_pattern": 2}
+    text = {
+        **SIZES,
+        "vocab_size": 560,
+        "head_dim": 16,
+        "sliding_window": 24,
+        "query_pre_attn_scalar": 10,
+        "sliding_window_pattern": 2,
+    }
     vision = {
         "hidden_size": 16,
         "intermediate_size": 16,
@@ -34,3 +41,4 @@ def test_the_text_model_of_a_checkpoint_with_vision(tmp_path: Path, tiny_model: 
         torch.testing.assert_close(all_logits(llm, [sequence])[0], reference_logits(model, sequence), atol=1e-4, rtol=0)
         (result,) = llm.generate([sequence], SamplingParams(max_tokens=4, ignore_eos=True))
         assert len(result.token_ids) == 4
+        assert llm.prompts.tokenizer.vocab_size == 560, "ids that only pad the text model's head can be sampled"

@@ -61,7 +61,7 @@ def test_greedy_tokens_of_a_long_context(phi3: tuple[Any, str], plugins: dict[st
 
 
 def test_the_choice_is_the_engines_not_the_sequences(phi3: tuple[Any, str]) -> None:
-    """A short prompt is computed with the long factors where the engine serves long ones, as it will be when it grows."""
+    """A short prompt is computed with the long factors where the engine serves long ones, so that it can grow."""
     model, path = phi3
     tokens = sequence(20)
     with LLM(path, dtype="float32", plugins={}) as llm:

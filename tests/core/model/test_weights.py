@@ -71,6 +71,19 @@ def test_a_tensor_is_not_copied(reader: SafetensorsReader, fused_reader: Safeten
     assert _is_mapped(fused_reader.fused(QKV, "weight", torch.float32))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_an_expert_is_a_view_of_the_stack_of_all(tmp_path: Path) -> None:
+    stack = torch.randn(3, 8, 4)
+    save_file({"experts.gate_up_proj": stack}, tmp_path / "stack.safetensors")
+    reader = SafetensorsReader([tmp_path / "stack.safetensors"])
+    parts = (LinearPart("experts.1.gate_proj", 4), LinearPart("experts.1.up_proj", 4))
+    spec = LinearSpec(
+        "experts.1.gate_up_proj", "experts", 0, 4, parts, num_experts=3, stacked=("experts.gate_up_proj", 1)
+    )
+    expert = reader.fused(spec, "weight", torch.float32)
+    assert torch.equal(expert, stack[1]) and _is_mapped(expert)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_parts_are_joined_in_order(reader: SafetensorsReader, dtype: torch.dtype) -> None:
     fused = reader.fused(QKV, "weight", dtype)

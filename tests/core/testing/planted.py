@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -11,7 +12,19 @@ from switchgear.core.config import PluginConfig
 from switchgear.core.defaults import GatheredAttention, Tile
 from switchgear.core.hooks import hookimpl
 from switchgear.core.interfaces import KVAllocator, KVCodec
-from switchgear.core.records import TOKEN_EQUAL, Batch, Hit, IntArray, KVSpec, LayerSpec, Limits, Plan, Slots, StepView
+from switchgear.core.records import (
+    NOT_HELD,
+    TOKEN_EQUAL,
+    Batch,
+    Hit,
+    IntArray,
+    KVSpec,
+    LayerSpec,
+    Limits,
+    Plan,
+    Slots,
+    StepView,
+)
 from switchgear.plugins.chunked_prefill import ChunkedPrefill
 from switchgear.plugins.continuous_batching import ContinuousBatching
 from switchgear.plugins.paged_kv import BlockPool, PagedKV
@@ -134,8 +147,8 @@ def paged(pool: type[BlockPool], its_claims: tuple[str, ...] = ()) -> type:
             return 4
 
         @hookimpl
-        def allocate_kv(self, spec: KVSpec, block_size: int, num_blocks: int) -> BlockPool:
-            return pool(len(spec), block_size, num_blocks)
+        def allocate_kv(self, spec: KVSpec, block_size: int) -> BlockPool:
+            return pool(block_size, [group.num_blocks for group in spec])
 
     return Planted
 
@@ -145,7 +158,7 @@ class LeaksEarly(BlockPool):
 
     def release(self, row: int) -> None:
         table = self.tables.get(row)
-        if table is not None and len(table.blocks) == 1:
+        if table is not None and len(table.blocks[0]) == 1:
             del self.tables[row]
         else:
             super().release(row)
@@ -164,23 +177,30 @@ class KeepsReserve(BlockPool):
 
     def grow(self, row: int, num_tokens: int) -> Slots | None:
         table = self.tables.get(row)
-        num_new = -(-num_tokens // self.block_size) - (len(table.blocks) if table else 0)
-        return None if num_new > 0 and len(self.free) - num_new < 2 else super().grow(row, num_tokens)
+        num_new = -(-num_tokens // self.block_size) - (len(table.blocks[0]) if table else 0)
+        return None if num_new > 0 and self.num_free() - num_new < 2 else super().grow(row, num_tokens)
 
 
 class OneGroup(BlockPool):
     """Forgets that there may be two KV groups."""
 
-    def _slots(self, *arguments: Any) -> Slots:
-        slots = super()._slots(*arguments)
-        return Slots(slots.blocks[:1], slots.copies)
+    def grow(self, row: int, num_tokens: int) -> Slots | None:
+        slots = super().grow(row, num_tokens)
+        return slots and Slots(slots.blocks[:1], slots.copies)
+
+
+class TrimsTooMuch(BlockPool):
+    """Takes back one block more than was said."""
+
+    def trim(self, row: int, num_blocks: tuple[int, ...]) -> None:
+        super().trim(row, tuple(count + (count > 0) for count in num_blocks))
 
 
 class CountsCommits(BlockPool):
     """Cannot release what was never committed."""
 
-    def __init__(self, num_groups: int, block_size: int, num_blocks: int) -> None:
-        super().__init__(num_groups, block_size, num_blocks)
+    def __init__(self, block_size: int, num_blocks: Sequence[int]) -> None:
+        super().__init__(block_size, num_blocks)
         self.is_committed: dict[int, bool] = {}
 
     def grow(self, row: int, num_tokens: int) -> Slots | None:
@@ -206,7 +226,7 @@ def cached(pool: type[CachedPool]) -> type:
 
         @hookimpl
         def allocate_kv(self, spec: KVSpec, block_size: int, inner: KVAllocator) -> CachedPool:
-            self.pool = pool(inner, len(spec), block_size, "tenant")
+            self.pool = pool(inner, spec, block_size, "tenant")
             return self.pool
 
     return Planted
@@ -217,18 +237,29 @@ class FindsWrongBlocks(CachedPool):
 
     def match(self, keys: tuple[bytes, ...]) -> Hit:
         hit = super().match(keys)
-        others = [block for block in self.key_of if block not in hit.blocks[0]]
+        others = [block for block in self.groups[0].key_of if block not in hit.blocks[0]]
         if not hit.num_tokens or not others:
             return hit
-        return replace(hit, blocks=((*hit.blocks[0][:-1], others[0]),) * len(hit.blocks))
+        return replace(hit, blocks=((*hit.blocks[0][:-1], others[0]), *hit.blocks[1:]))
+
+
+class HitsBesideTheWindow(CachedPool):
+    """Takes the last block for all that a window needs."""
+
+    def match(self, keys: tuple[bytes, ...]) -> Hit:
+        hit = super().match(keys)
+        unneeded = [(NOT_HELD,) * (len(blocks) - 1) for blocks in hit.blocks[1:]]
+        ends = [before + blocks[-1:] for before, blocks in zip(unneeded, hit.blocks[1:], strict=True)]
+        return replace(hit, blocks=(hit.blocks[0], *ends))
 
 
 class EvictsNewest(CachedPool):
     """Gives up what was used last."""
 
-    def _evict(self) -> None:
-        self.evictable.move_to_end(next(reversed(self.evictable)), last=False)
-        super()._evict()
+    def _makes_room(self, row: int, num_tokens: int) -> bool:
+        for group in self.groups:
+            group.evictable = OrderedDict(reversed(group.evictable.items()))
+        return super()._makes_room(row, num_tokens)
 
 
 class ForgetsAtOnce(CachedPool):

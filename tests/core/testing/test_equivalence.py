@@ -11,7 +11,7 @@ from switchgear.core.testing.workload import CASES, Answer, run_workload
 
 from .planted import policy
 
-ROOMY, TIGHT = CASES
+ROOMY, TIGHT, WINDOWED = CASES
 ALL: Plugins = with_requirements(
     {name: SMALL.get(name, {}) for name in ("continuous_batching", "chunked_prefill", "prefix_cache")}
 )
@@ -42,6 +42,18 @@ def test_little_kv_makes_rows_give_way_and_caches_hit(oracle: Oracle) -> None:
     with oracle.engine(TIGHT, ALL) as llm:
         for _ in range(2):
             run_workload(llm, TIGHT.asks)
+        assert llm._engine.driver.num_preempted > 0
+        stats = llm.stats()["prefix_cache"]
+        assert stats["hits"] > 0 and stats["evictions"] > 0
+
+
+def test_layers_with_a_window_hold_fewer_blocks_hit_and_give_way(oracle: Oracle) -> None:
+    plugins = {name: options for name, options in ALL.items() if name != "chunked_prefill"}
+    with oracle.engine(WINDOWED, plugins) as llm:
+        whole, windowed = sorted(group.num_blocks for group in llm._engine.parts.kv_spec)[::-1]
+        assert windowed < whole
+        for _ in range(2):
+            run_workload(llm, WINDOWED.asks)
         assert llm._engine.driver.num_preempted > 0
         stats = llm.stats()["prefix_cache"]
         assert stats["hits"] > 0 and stats["evictions"] > 0

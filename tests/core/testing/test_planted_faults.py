@@ -179,6 +179,18 @@ def test_attention_that_is_off_by_one_in_a_chunk(oracle: Oracle) -> None:
     assert "everything-off has" in text
 
 
+def test_a_window_that_is_taken_back_too_soon(oracle: Oracle) -> None:
+    cls = planted.paged(planted.TrimsTooMuch)
+    text = failure(cls, "properties::shares_no_slot", oracle)
+    assert "taken back" in text or "held blocks, the rows' tables hold" in text
+
+
+def test_a_hit_without_the_window_behind_it(oracle: Oracle) -> None:
+    cls = planted.cached(planted.HitsBesideTheWindow)
+    assert "reads another's token" in failure(cls, "properties::shares_no_slot", oracle)
+    assert "local and global" in failure(cls, "equivalence::alone", oracle)
+
+
 # -- leaks ----------------------------------------------------------------------------------------------------------
 
 

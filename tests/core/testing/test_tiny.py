@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 from switchgear.core.model.files import read_directory
-from switchgear.core.testing.tiny import make_tiny_model, make_tiny_tokenizer
+from switchgear.core.testing.tiny import FAMILIES, make_tiny_model, make_tiny_tokenizer
 
 
 def test_the_same_seed_gives_the_same_files(tmp_path: Path) -> None:
@@ -44,6 +44,18 @@ def test_transformers_finds_every_weight(tmp_path: Path) -> None:
     theirs = model.state_dict()
     assert set(theirs) - set(ours) == {"lm_head.weight"}
     assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_is_what_transformers_knows_and_says_something(family: str, tmp_path: Path) -> None:
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(
+        make_tiny_model(tmp_path, family=family), output_loading_info=True
+    )
+    assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"]
+    generated = model.generate(
+        torch.tensor([[72, 101, 108]]), do_sample=False, max_new_tokens=32, eos_token_id=None, pad_token_id=0
+    )
+    assert len(set(generated[0, 3:].tolist())) > 8
 
 
 def test_dtype_override_is_the_dtype_on_disk(tmp_path: Path) -> None:

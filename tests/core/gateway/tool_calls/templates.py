@@ -4,7 +4,8 @@ QWEN = """
 {%- if tools %}
     {{- "<|im_start|>system\\nYou may call one or more functions.\\n<tools>" }}
     {%- for tool in tools %}{{- "\\n" }}{{- tool | tojson }}{%- endfor %}
-    {{- "\\n</tools>\\nReturn <tool_call>\\n{\\"name\\": <name>, \\"arguments\\": <object>}\\n</tool_call><|im_end|>\\n" }}
+    {{- "\\n</tools>\\nReturn <tool_call>\\n{\\"name\\": <name>, \\"arguments\\": <object>}\\n</tool_call>" }}
+    {{- "<|im_end|>\\n" }}
 {%- endif %}
 {%- for message in messages %}
     {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}
@@ -25,7 +26,7 @@ MISTRAL = """
 """
 
 QWEN_CODER = """
-{%- if tools %}{{- "<tool_call>\\n<function=example>\\n<parameter=arguments>\\n</function>\\n</tool_call>" }}{%- endif %}
+{%- if tools %}{{- "<tool_call>\\n<function=example>\\n<parameter=arguments>\\n</tool_call>" }}{%- endif %}
 """
 
 NO_TOOLS = "{% for message in messages %}{{ message['content'] }}{% endfor %}"

@@ -1,0 +1,71 @@
+"""What a policy or a modifier may answer: a usable plan, in which nobody was added and nothing raised."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..errors import PluginFault
+from ..records import NO_ROWS, IntArray, Plan, StepView
+
+PLAN_ARRAYS = ("order", "num_tokens", "num_drafts", "victims")
+
+
+def checked(plan: Plan, view: StepView, plugin: str, method: str) -> Plan:
+    problem = problem_of(plan, view)
+    if problem:
+        raise PluginFault(plugin, method, problem)
+    return plan
+
+
+def read_only(plan: Plan) -> Plan:
+    """The plan as a modifier sees it: what it returns is compared with what it was given."""
+    arrays = {name: getattr(plan, name).view() for name in PLAN_ARRAYS}
+    for array in arrays.values():
+        array.setflags(write=False)
+    return replace(plan, **arrays)
+
+
+def problem_of(plan: Plan, view: StepView) -> str | None:
+    """What makes a plan unusable; the text completes "plugin failed in plan: ..."."""
+    if not isinstance(plan, Plan):
+        return f"returned {type(plan).__name__}, a Plan is needed"
+    for name in PLAN_ARRAYS:
+        array = getattr(plan, name)
+        if not (isinstance(array, np.ndarray) and array.ndim == 1 and np.issubdtype(array.dtype, np.integer)):
+            return f"Plan.{name} must be a one-dimensional integer array"
+    if len(plan.num_tokens) != len(plan.order) or len(plan.num_drafts) not in (0, len(plan.order)):
+        return "Plan.order, num_tokens and num_drafts must have one entry for each row"
+    rows = set(plan.order.tolist())
+    if len(rows) != len(plan.order):
+        return "Plan.order names a row twice"
+    unknown = rows.difference(view.rows.tolist())
+    if unknown:
+        return f"Plan.order names row {min(unknown)}, which was not offered"
+    if plan.num_tokens.min(initial=0) < 0 or plan.num_drafts.min(initial=0) < 0:
+        return "a Plan cannot give a row a negative number of tokens"
+    if plan.token_budget is not None and not isinstance(plan.token_budget, int):
+        return f"Plan.token_budget must be an integer or None, not {plan.token_budget!r}"
+    return None
+
+
+def lowered(before: Plan, after: Plan) -> Plan:
+    """A modifier's plan without what it added or raised."""
+    allowed = dict(zip(before.order.tolist(), before.num_tokens.tolist(), strict=True))
+    ceiling = np.array([allowed.get(row, 0) for row in after.order.tolist()], dtype=np.int64)
+    budgets = [budget for budget in (before.token_budget, after.token_budget) if budget is not None]
+    return replace(
+        after,
+        num_tokens=np.minimum(after.num_tokens, ceiling),
+        token_budget=min(budgets, default=None),
+        victims=after.victims if len(after.victims) else before.victims,
+    )
+
+
+def drafts_of(plan: Plan, order: IntArray) -> IntArray:
+    """The drafts that `plan` wants, for the rows of `order`."""
+    if not len(plan.num_drafts):
+        return NO_ROWS
+    wanted = dict(zip(plan.order.tolist(), plan.num_drafts.tolist(), strict=True))
+    return np.array([wanted.get(row, 0) for row in order.tolist()], dtype=np.int64)

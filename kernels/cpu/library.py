@@ -1,0 +1,101 @@
+"""The shared library of native kernels: found, checked against its sources, and given the threads that torch has."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_char_p, c_double, c_int32, c_int64, c_void_p
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from . import build
+
+ELEMENTS = {torch.bfloat16: 0, torch.float32: 1, torch.float64: 2}
+"""Element types by the numbers that the library has for them."""
+
+LEVELS = ("none", "avx2", "avx512", "avx512_bf16", "amx_bf16")
+"""What of a processor the kernels use, each with all before it."""
+
+OPENMP = ("libgomp", "libiomp5", "libomp")
+REBUILD = "python -m switchgear.kernels.cpu.build"
+
+SIGNATURES = {
+    "switchgear_use_threads_of": (None, c_void_p),
+    "switchgear_level": (c_int32,),
+    "switchgear_source_hash": (c_char_p,),
+    "switchgear_linear_size": (c_int64, c_int64, c_int64, c_int32),
+    "switchgear_linear_pack": (None, c_void_p, c_int64, c_void_p, c_int64, c_int64, c_int32, c_int32),
+    "switchgear_linear": (None, c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_int64, c_int32, c_int32),
+    "switchgear_rms_norm": (
+        *(None, c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_int64, c_int64),
+        *(c_double, c_int32, c_int32, c_int32),
+    ),
+    "switchgear_rope": (
+        *(None, c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_int64),
+        *(c_int32, c_int32),
+    ),
+    "switchgear_act_mul": (None, c_void_p, c_int64, c_void_p, c_int64, c_int64, c_int32, c_int32, c_int32),
+}
+"""Each function's result and arguments."""
+
+
+class Unusable(Exception):
+    """The native kernels cannot be used here; the text says why and what helps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """The loaded functions, and what of the processor they may use."""
+
+    functions: ctypes.CDLL
+    level: int
+    """Index into LEVELS."""
+
+    @property
+    def level_name(self) -> str:
+        return LEVELS[self.level]
+
+
+@cache
+def native() -> Library:
+    """The library beside this file, loaded once. Raises Unusable."""
+    return load(build.FOLDER / build.LIBRARY)
+
+
+def load(path: Path) -> Library:
+    """Load a library and check that it was built from the sources that lie here, if any do. Raises Unusable."""
+    if not path.is_file():
+        raise Unusable(f"the native kernels are not built; with a C++ compiler, run: {REBUILD}")
+    try:
+        functions = ctypes.CDLL(str(path))
+        for name, (result, *arguments) in SIGNATURES.items():
+            function = getattr(functions, name)
+            function.restype, function.argtypes = result, arguments
+    except (OSError, AttributeError) as error:
+        raise Unusable(f"the native kernels cannot be loaded ({error}); run: {REBUILD}") from error
+    if build.sources() and functions.switchgear_source_hash().decode() != build.source_hash():
+        raise Unusable(f"the native kernels were built from other sources than these; run: {REBUILD}")
+    level = functions.switchgear_level()
+    if not level:
+        raise Unusable("the native kernels need a processor with AVX2 and FMA")
+    functions.switchgear_use_threads_of(threads_of_torch())
+    return Library(functions, level)
+
+
+def threads_of_torch() -> int | None:
+    """Address of the function that starts work on torch's threads; None where torch has no OpenMP runtime."""
+    with open("/proc/self/maps", encoding="utf-8") as lines:
+        files = {Path(line.split(maxsplit=5)[5].rstrip()) for line in lines if "/" in line}
+    ours = Path(torch.__file__).parent
+    runtimes = sorted(
+        (file for file in files if file.name.startswith(OPENMP)),
+        # others may have loaded one of their own
+        key=lambda file: (not file.is_relative_to(ours), not file.parent.name.endswith(".libs"), str(file)),
+    )
+    for file in runtimes:
+        function = getattr(ctypes.CDLL(str(file)), "GOMP_parallel", None)
+        if function is not None:
+            return ctypes.cast(function, c_void_p).value
+    return None

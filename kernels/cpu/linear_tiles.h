@@ -1,0 +1,87 @@
+// How a task walks its rows and inputs, for the kernels that keep a tile of sums in vector registers.
+//
+// A kernel names its element and sum types and the rows of its largest tile, and computes one tile of R rows times P
+// panels of 16 outputs. Included by several files compiled for different processors, so everything is the file's own.
+#pragma once
+
+#include "linear.h"
+
+namespace {
+
+template <class Kernel>
+struct Tile {
+  using Element = typename Kernel::Element;
+  using Sum = typename Kernel::Sum;
+
+  const Element* x;
+  int64_t x_stride;
+  const Element* weight;
+  int64_t num_inputs;  // in this block
+  Sum* sums;           // [R, GROUP] between the blocks of a long row
+  bool is_first;       // start from the bias instead of `sums`
+  bool is_last;        // write `out` instead of `sums`
+  const Sum* bias;     // of these outputs, or null
+  Element* out;
+  int64_t out_stride;
+  int64_t num_outputs;  // that exist, of the P * 16
+};
+
+// Bytes of inputs a row in one block: with 48 outputs the weights stay in the second-level cache, and so do 8 rows of
+// x in the first.
+constexpr int64_t BLOCK_BYTES = 3072;
+
+template <class Kernel, int R>
+void run_tile(const Tile<Kernel>& tile, int64_t num_panels) {
+  switch (num_panels) {
+    case 1: return Kernel::template run<R, 1>(tile);
+    case 2: return Kernel::template run<R, 2>(tile);
+    default: return Kernel::template run<R, 3>(tile);
+  }
+}
+
+template <class Kernel, int R = Kernel::MAX_ROWS>
+void run_tile_of(const Tile<Kernel>& tile, int64_t num_rows, int64_t num_panels) {
+  if constexpr (R > 1) {
+    if (num_rows < R) return run_tile_of<Kernel, R - 1>(tile, num_rows, num_panels);
+  }
+  run_tile<Kernel, R>(tile, num_panels);
+}
+
+template <class Kernel>
+void run_group(const LinearCall& call, int64_t index) {
+  using Element = typename Kernel::Element;
+  using Sum = typename Kernel::Sum;
+  constexpr int64_t BLOCK = BLOCK_BYTES / sizeof(Element);
+  alignas(64) Sum sums[MAX_CHUNK * GROUP];
+
+  const PackedLinear& linear = *call.linear;
+  const int64_t output = index % call.num_groups() * GROUP;
+  const int64_t first_row = index / call.num_groups() * call.rows_per_chunk;
+  const int64_t last_row = smaller(first_row + call.rows_per_chunk, call.num_rows);
+  const int64_t num_outputs = smaller(GROUP, linear.num_outputs - output);
+  const int64_t num_panels = blocks_of(num_outputs, PANEL);
+  const Element* x = static_cast<const Element*>(call.x);
+  const Element* weight =
+      static_cast<const Element*>(linear.weight) + output * padded_inputs(linear.element, linear.num_inputs);
+  Element* out = static_cast<Element*>(call.out) + output;
+
+  Tile<Kernel> tile;
+  tile.x_stride = call.x_stride;
+  tile.out_stride = call.out_stride;
+  tile.num_outputs = num_outputs;
+  tile.bias = linear.bias == nullptr ? nullptr : static_cast<const Sum*>(linear.bias) + output;
+  for (int64_t input = 0; input < linear.num_inputs; input += BLOCK) {
+    tile.num_inputs = smaller(BLOCK, linear.num_inputs - input);
+    tile.weight = weight + input * num_panels * PANEL;
+    tile.is_first = input == 0;
+    tile.is_last = input + BLOCK >= linear.num_inputs;
+    for (int64_t row = first_row; row < last_row; row += Kernel::MAX_ROWS) {
+      tile.x = x + row * call.x_stride + input;
+      tile.sums = sums + (row - first_row) * GROUP;
+      tile.out = out + row * call.out_stride;
+      run_tile_of<Kernel>(tile, smaller(Kernel::MAX_ROWS, last_row - row), num_panels);
+    }
+  }
+}
+
+}  // namespace

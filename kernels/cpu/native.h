@@ -1,0 +1,32 @@
+// What every file of the library shares: how it is seen from outside, element types, levels of the processor, tasks.
+//
+// No file includes a header of the C++ library with code in it: files are compiled for different processors (the end
+// of their name says which), and the linker would keep any one copy of an inline function for all of them.
+#pragma once
+
+#include <cstdint>
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+// As in library.py.
+enum Element : int32_t { BFLOAT16 = 0, FLOAT32 = 1, FLOAT64 = 2 };
+enum Level : int32_t { NONE = 0, AVX2 = 1, AVX512 = 2, AVX512_BF16 = 3, AMX_BF16 = 4 };
+
+struct BFloat16 {
+  uint16_t bits;
+};
+
+constexpr int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+constexpr int64_t blocks_of(int64_t count, int64_t size) { return (count + size - 1) / size; }
+
+// One piece of work; `index` counts from 0. Tasks of a run are claimed in order, by whichever thread is free.
+using Task = void (*)(const void* context, int64_t index);
+
+// Returns when all tasks are done. One thread, or one task, runs in the caller.
+void run_tasks(Task task, const void* context, int64_t num_tasks, int32_t num_threads);
+
+// A stretch [first, last) of equal items.
+using Range = void (*)(const void* context, int64_t first, int64_t last);
+
+// Splits `count` items of `cost` elements each into ranges, if that is worth waking a thread for.
+void run_ranges(Range range, const void* context, int64_t count, int64_t cost, int32_t num_threads);
