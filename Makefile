@@ -16,7 +16,7 @@ LOGGED := >> .venv/setup.log 2>&1 || \
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup run test test-fast check format clean
+.PHONY: help setup run serve test test-fast check format clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
@@ -36,6 +36,9 @@ $(STAMP):
 run: setup  ## stream answers to a few prompts from a small model
 	@echo "run: a small model answers a few prompts"
 	@$(BIN)/switchgear demo
+
+serve: setup  ## serve the same model with OpenAI's API on 127.0.0.1:8000
+	@$(BIN)/switchgear serve --model smollm2-135m --host 127.0.0.1 --port 8000
 
 test: setup  ## run the whole suite
 	@echo "test: the whole suite"

@@ -137,7 +137,16 @@ class EngineCollector(Collector):
         yield counter("engine_step_seconds", "Time in steps.", gauges.step_seconds)
         yield counter("preemptions", "Sequences that lost their KV and were computed again.", gauges.num_preempted)
         yield counter("engine_restarts", "Times the engine was started again.", gauges.num_restarts)
+        yield self._startup()
         yield self._plugins()
+
+    def _startup(self) -> Metric:
+        family = GaugeMetricFamily(
+            "switchgear_engine_startup_seconds", "What the engine did until it was ready.", labels=("phase",)
+        )
+        for phase, seconds in self._client.startup.items():
+            family.add_metric((phase,), seconds)
+        return family
 
     def _plugins(self) -> Metric:
         family = GaugeMetricFamily(

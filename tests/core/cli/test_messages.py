@@ -37,6 +37,15 @@ def test_debug_shows_where_a_logged_fault_arose(capsys: pytest.CaptureFixture[st
     assert "in log_fault" in text and text.endswith("warning: the cache failed\n")
 
 
+def test_a_command_that_goes_on_tells_what_is_logged_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with Messages(debug=False) as messages:
+        log_fault("before")
+        messages.tell_at_once()
+        log_fault("after\n it")
+        assert capsys.readouterr().err == "warning: before\nwarning: after it\n"
+    assert capsys.readouterr().err == ""
+
+
 def test_nothing_stays_behind_in_the_logger() -> None:
     root = logging.getLogger("switchgear")
     before = (list(root.handlers), root.propagate)

@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 import msgspec
 import pytest
+from switchgear.core.cli.main import main
 
 from .served import Served, serving
 
@@ -205,6 +206,13 @@ def test_a_plugins_command_is_run(client: httpx2.Client) -> None:
     assert unknown.status_code == 404
     assert "valid are" in error_of(unknown)["message"]
     assert client.post("/admin/prefix_cache/reset", content=b"[]").status_code == 400
+
+
+def test_the_admin_command_runs_it_too(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["admin", "prefix_cache", "reset", "--url", served.url]) == 0
+    msgspec.json.decode(capsys.readouterr().out)
+    assert main(["admin", "prefix_cache", "explode", "--url", f"{served.url}/"]) == 1
+    assert "unknown command" in capsys.readouterr().err
 
 
 def test_a_page_in_a_browser_may_run_no_command(client: httpx2.Client) -> None:
