@@ -11,9 +11,9 @@ from .core import VERSION as __version__
 
 if TYPE_CHECKING:
     from .core.gateway.llm import LLM
-    from .core.sampling_params import SamplingParams
+    from .core.sampling_params import SamplingParams, Structure
 
-__all__ = ["LLM", "SamplingParams", "__version__"]
+__all__ = ["LLM", "SamplingParams", "Structure", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
@@ -21,8 +21,8 @@ def __getattr__(name: str) -> Any:
         from .core.gateway.llm import LLM
 
         return LLM
-    if name == "SamplingParams":
-        from .core.sampling_params import SamplingParams
+    if name in ("SamplingParams", "Structure"):
+        from .core import sampling_params
 
-        return SamplingParams
+        return getattr(sampling_params, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

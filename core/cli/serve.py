@@ -66,6 +66,8 @@ def with_server_options(config: Config, arguments: Namespace) -> Config:
 
 def serve(config: Config) -> int:
     """Serve until the end. The engine's process starts before whatever it does not need is imported."""
+    import asyncio
+
     from ..gateway.keys import Keys
     from ..gateway.listening import listen
 
@@ -76,12 +78,13 @@ def serve(config: Config) -> int:
 
         service = Service(config, max_restarts=server.max_restarts)
         service.launch()
+        try:
+            from ..gateway.server import Server
 
-        import asyncio
-
-        from ..gateway.server import Server
-
-        return asyncio.run(Server(server, service, listener, keys).run())
+            return asyncio.run(Server(server, service, listener, keys).run())
+        finally:
+            # what came in between may have kept the server from doing so
+            asyncio.run(service.close())
 
 
 COMMAND = Command(

@@ -7,6 +7,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -35,6 +36,7 @@ from .openai.schema import openapi
 from .openai.tokens import parse_detokenize, parse_tokenize, render_detokenize, render_tokenize
 from .openai.wire import fingerprint_of
 from .service import Visitor
+from .tool_calls.prepare import prepare_tools
 
 STATS_SECONDS = 1.0
 """How long a scrape waits for plugins' counters, which come between two steps of the engine."""
@@ -78,7 +80,18 @@ class Handlers:
         call = parse_chat(await self._body(request), wire)
         self.gateway.doors.check_prompts(call.asks, "messages")
         visitor = visitor_of(caller, "chatcmpl", call.priority, call.deadline_seconds)
-        renderer = ChatRenderer(call, visitor.request_id, now(), fingerprint_of(self.gateway.plan_hash))
+        use = prepare_tools(
+            call.tools,
+            call.tool_choice,
+            self.service.prompts.template_variables,
+            parallel=call.parallel_tool_calls,
+            response_format=call.response_format,
+        )
+        if use.structure is not None:
+            params = replace(call.ask.params, structure=use.structure)
+            call = replace(call, asks=(replace(call.ask, params=params),))
+        fingerprint = fingerprint_of(self.gateway.plan_hash)
+        renderer = ChatRenderer(call, visitor.request_id, now(), fingerprint, use.make_parser)
         return Generation(self.gateway, call, renderer, visitor, request.headers)
 
     async def completions(self, request: Request) -> ASGIApp:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..sampling_params import SamplingParams
 
@@ -17,7 +18,7 @@ class Ask:
     """A text or token ids; counts only where there are no messages."""
     messages: tuple[Mapping[str, object], ...] = ()
     """A conversation, instead of a prompt, as the chat template reads it."""
-    template: Mapping[str, object] = field(default_factory=dict)
+    template: Mapping[str, Any] = field(default_factory=dict)
     """What else the chat template gets, by keyword: `tools`, `add_generation_prompt`, names of the model's own."""
     add_special: bool = True
     """Whether a text gets the tokens that the tokenizer puts around one, such as BOS. A template puts its own."""

@@ -28,7 +28,7 @@ class Gateway:
         self.created = int(time.time())
         self.plan_hash = ""
         """Empty until it is known."""
-        self.tracer: Tracer | None = None
+        self.tracer = Tracer(service.config.model.name) if config.tracing else None
         self._wire: Wire | None = None
 
     def open(self) -> None:
@@ -36,8 +36,6 @@ class Gateway:
         plan, prompts = self.service.plan, self.service.prompts
         self.plan_hash = plan.hash
         self.metrics.show_plan(plan)
-        if self.config.tracing:
-            self.tracer = Tracer(self.plan_hash, plan.model)
         self._wire = Wire(
             model_names=self.config.served_model_names or (plan.model,),
             max_model_len=plan.max_model_len,

@@ -69,7 +69,7 @@ class Server:
         try:
             await self._serve_until_stopped()
             await self._drain()
-            await self.service.close()
+            return 0
         except asyncio.CancelledError:
             self._http.force_exit = True
             # what is cut off now is cut off on purpose
@@ -78,9 +78,10 @@ class Server:
             return INTERRUPTED + self._signals[-1]
         finally:
             watch.cancel()
+            # whoever is still inside is told why, before the port is closed
+            await self.service.close()
             self._http.should_exit = True
             await http
-        return 0
 
     def _on_signal(self, number: signal.Signals, run: asyncio.Task[int]) -> None:
         """The first signal lets running requests finish, the second one does not."""

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections.abc import Mapping
-from importlib.util import find_spec
-from typing import Any
 
 from ..errors import ConfigError
 from .results import Result
@@ -18,13 +15,17 @@ class Tracer:
     Only the API is needed, and it is imported here, where somebody switched tracing on.
     """
 
-    def __init__(self, plan_hash: str, model: str) -> None:
-        if find_spec("opentelemetry") is None:
-            raise ConfigError("[server] tracing needs opentelemetry-api, which is not installed: pip install it")
-        self._trace: Any = importlib.import_module("opentelemetry.trace")
-        self._propagate: Any = importlib.import_module("opentelemetry.propagate")
-        self._tracer = self._trace.get_tracer("switchgear")
-        self._attributes = {"gen_ai.system": "switchgear", "gen_ai.request.model": model, "switchgear.plan": plan_hash}
+    def __init__(self, model: str) -> None:
+        try:
+            from opentelemetry import propagate, trace
+        except ImportError:
+            raise ConfigError(
+                "[server] tracing needs opentelemetry, which is not installed: pip install 'switchgear[tracing]'"
+            ) from None
+        self._trace = trace
+        self._extract = propagate.extract
+        self._tracer = trace.get_tracer("switchgear")
+        self._model = model
 
     def record(self, result: Result, begin: int, headers: Mapping[str, str]) -> None:
         """The spans of an answered prompt. begin: when it was submitted; headers: may name the trace it belongs to."""
@@ -34,11 +35,13 @@ class Tracer:
         total = max(choice.timing.total for choice in result.choices)
         request = self._tracer.start_span(
             "request",
-            context=self._propagate.extract(headers),
+            context=self._extract(headers),
             kind=self._trace.SpanKind.SERVER,
             start_time=begin,
             attributes={
-                **self._attributes,
+                "gen_ai.system": "switchgear",
+                "gen_ai.request.model": self._model,
+                "switchgear.plan": result.plan_hash,
                 "gen_ai.usage.input_tokens": len(result.prompt_token_ids),
                 "gen_ai.usage.output_tokens": sum(len(choice.token_ids) for choice in result.choices),
                 "gen_ai.response.finish_reasons": [choice.finish_reason for choice in result.choices],

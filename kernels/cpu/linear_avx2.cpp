@@ -10,6 +10,7 @@ struct BFloat16Kernel {
   using Element = BFloat16;
   using Sum = float;
   static constexpr int MAX_ROWS = 2;
+  static constexpr int64_t BLOCK = 1536;
   static constexpr int LANES = 8;
 
   template <int R, int P>
@@ -17,7 +18,7 @@ struct BFloat16Kernel {
     constexpr int V = 2 * P;
     __m256 sums[R][V];
     for (int r = 0; r < R; ++r)
-      for (int v = 0; v < V; ++v) sums[r][v] = start(tile, r, v);
+      for (int v = 0; v < V; ++v) sums[r][v] = _mm256_setzero_ps();
 
     const BFloat16* weight = tile.weight;
     for (int64_t input = 0; input < tile.num_inputs; input += 2, weight += V * 2 * LANES) {
@@ -41,13 +42,11 @@ struct BFloat16Kernel {
  private:
   static __m256 widened(BFloat16 x) { return _mm256_castsi256_ps(_mm256_set1_epi32(int32_t(x.bits) << 16)); }
 
-  static __m256 start(const Tile<BFloat16Kernel>& tile, int r, int v) {
-    if (!tile.is_first) return _mm256_loadu_ps(tile.sums + r * GROUP + v * LANES);
-    return tile.bias == nullptr ? _mm256_setzero_ps() : _mm256_loadu_ps(tile.bias + v * LANES);
-  }
-
   static void finish(const Tile<BFloat16Kernel>& tile, int r, int v, __m256 sum) {
-    if (!tile.is_last) return _mm256_storeu_ps(tile.sums + r * GROUP + v * LANES, sum);
+    float* sums = tile.sums + r * GROUP + v * LANES;
+    if (!tile.is_first) sum += _mm256_loadu_ps(sums);
+    if (tile.is_first && tile.bias != nullptr) sum += _mm256_loadu_ps(tile.bias + v * LANES);
+    if (!tile.is_last) return _mm256_storeu_ps(sums, sum);
     const int64_t num_outputs = smaller(LANES, tile.num_outputs - v * LANES);
     if (num_outputs <= 0) return;
     BFloat16 rounded[LANES];

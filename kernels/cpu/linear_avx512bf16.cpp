@@ -9,12 +9,14 @@ struct Kernel {
   using Element = BFloat16;
   using Sum = float;
   static constexpr int MAX_ROWS = 8;
+  // the weights of a group stay in the second-level cache, and 8 rows of x in the first
+  static constexpr int64_t BLOCK = 1536;
 
   template <int R, int P>
   static void run(const Tile<Kernel>& tile) {
     __m512 sums[R][P];
     for (int r = 0; r < R; ++r)
-      for (int p = 0; p < P; ++p) sums[r][p] = start(tile, r, p);
+      for (int p = 0; p < P; ++p) sums[r][p] = _mm512_setzero_ps();
 
     const BFloat16* weight = tile.weight;
     const int64_t num_pairs = tile.num_inputs / 2;
@@ -26,11 +28,6 @@ struct Kernel {
   }
 
  private:
-  static __m512 start(const Tile<Kernel>& tile, int r, int p) {
-    if (!tile.is_first) return _mm512_load_ps(tile.sums + r * GROUP + p * PANEL);
-    return tile.bias == nullptr ? _mm512_setzero_ps() : _mm512_loadu_ps(tile.bias + p * PANEL);
-  }
-
   template <int R, int P>
   static inline __attribute__((always_inline)) void add_pair(__m512 (&sums)[R][P], const BFloat16* weight,
                                                              const Tile<Kernel>& tile, int64_t pair, bool is_half) {
@@ -51,7 +48,10 @@ struct Kernel {
   }
 
   static void finish(const Tile<Kernel>& tile, int r, int p, __m512 sum) {
-    if (!tile.is_last) return _mm512_store_ps(tile.sums + r * GROUP + p * PANEL, sum);
+    float* sums = tile.sums + r * GROUP + p * PANEL;
+    if (!tile.is_first) sum = _mm512_add_ps(sum, _mm512_load_ps(sums));
+    if (tile.is_first && tile.bias != nullptr) sum = _mm512_add_ps(sum, _mm512_loadu_ps(tile.bias + p * PANEL));
+    if (!tile.is_last) return _mm512_store_ps(sums, sum);
     const int64_t num_outputs = smaller(PANEL, tile.num_outputs - p * PANEL);
     const __mmask16 exists = static_cast<__mmask16>((1u << num_outputs) - 1);
     const __m256i rounded = (__m256i)_mm512_cvtneps_pbh(sum);

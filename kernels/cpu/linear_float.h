@@ -11,6 +11,8 @@ struct FloatKernel {
   using Sum = T;
   typedef T Vector __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(T)), may_alias));
   static constexpr int MAX_ROWS = ROWS;
+  // short, because the error of a sum grows with its length: blocks are summed first, then their sums
+  static constexpr int64_t BLOCK = 64;
   static constexpr int LANES = VECTOR_BYTES / sizeof(T);
 
   template <int R, int P>
@@ -18,7 +20,7 @@ struct FloatKernel {
     constexpr int V = P * PANEL / LANES;
     Vector sums[R][V];
     for (int r = 0; r < R; ++r)
-      for (int v = 0; v < V; ++v) sums[r][v] = start(tile, r, v);
+      for (int v = 0; v < V; ++v) sums[r][v] = Vector{};
 
     const T* weight = tile.weight;
     for (int64_t input = 0; input < tile.num_inputs; ++input, weight += P * PANEL) {
@@ -37,14 +39,12 @@ struct FloatKernel {
  private:
   static Vector vector_at(const T* place) { return *reinterpret_cast<const Vector*>(place); }
 
-  static Vector start(const Tile<FloatKernel>& tile, int r, int v) {
-    if (!tile.is_first) return vector_at(tile.sums + r * GROUP + v * LANES);
-    return tile.bias == nullptr ? Vector{} : vector_at(tile.bias + v * LANES);
-  }
-
   static void finish(const Tile<FloatKernel>& tile, int r, int v, Vector sum) {
+    Vector* sums = reinterpret_cast<Vector*>(tile.sums + r * GROUP + v * LANES);
+    if (!tile.is_first) sum += *sums;
+    if (tile.is_first && tile.bias != nullptr) sum += vector_at(tile.bias + v * LANES);
     if (!tile.is_last) {
-      *reinterpret_cast<Vector*>(tile.sums + r * GROUP + v * LANES) = sum;
+      *sums = sum;
       return;
     }
     T* out = tile.out + r * tile.out_stride + v * LANES;

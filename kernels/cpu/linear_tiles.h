@@ -1,7 +1,7 @@
 // How a task walks its rows and inputs, for the kernels that keep a tile of sums in vector registers.
 //
-// A kernel names its element and sum types and the rows of its largest tile, and computes one tile of R rows times P
-// panels of 16 outputs. Included by several files compiled for different processors, so everything is the file's own.
+// A kernel names its element and sum types, the rows of its largest tile and the inputs of a block, and computes one tile
+// of R rows times P panels of 16 outputs over one block: what it adds to is the bias in the first block, `sums` in others. Included by several files compiled for different processors, so everything is the file's own.
 #pragma once
 
 #include "linear.h"
@@ -17,18 +17,14 @@ struct Tile {
   int64_t x_stride;
   const Element* weight;
   int64_t num_inputs;  // in this block
-  Sum* sums;           // [R, GROUP] between the blocks of a long row
-  bool is_first;       // start from the bias instead of `sums`
-  bool is_last;        // write `out` instead of `sums`
-  const Sum* bias;     // of these outputs, or null
+  const Sum* bias;  // of these outputs, or null
+  Sum* sums;        // [R, GROUP]
+  bool is_first;
+  bool is_last;  // write `out` instead of `sums`
   Element* out;
   int64_t out_stride;
   int64_t num_outputs;  // that exist, of the P * 16
 };
-
-// Bytes of inputs a row in one block: with 48 outputs the weights stay in the second-level cache, and so do 8 rows of
-// x in the first.
-constexpr int64_t BLOCK_BYTES = 3072;
 
 template <class Kernel, int R>
 void run_tile(const Tile<Kernel>& tile, int64_t num_panels) {
@@ -51,7 +47,6 @@ template <class Kernel>
 void run_group(const LinearCall& call, int64_t index) {
   using Element = typename Kernel::Element;
   using Sum = typename Kernel::Sum;
-  constexpr int64_t BLOCK = BLOCK_BYTES / sizeof(Element);
   alignas(64) Sum sums[MAX_CHUNK * GROUP];
 
   const PackedLinear& linear = *call.linear;
@@ -70,11 +65,11 @@ void run_group(const LinearCall& call, int64_t index) {
   tile.out_stride = call.out_stride;
   tile.num_outputs = num_outputs;
   tile.bias = linear.bias == nullptr ? nullptr : static_cast<const Sum*>(linear.bias) + output;
-  for (int64_t input = 0; input < linear.num_inputs; input += BLOCK) {
-    tile.num_inputs = smaller(BLOCK, linear.num_inputs - input);
+  for (int64_t input = 0; input < linear.num_inputs; input += Kernel::BLOCK) {
+    tile.num_inputs = smaller(Kernel::BLOCK, linear.num_inputs - input);
     tile.weight = weight + input * num_panels * PANEL;
     tile.is_first = input == 0;
-    tile.is_last = input + BLOCK >= linear.num_inputs;
+    tile.is_last = input + Kernel::BLOCK >= linear.num_inputs;
     for (int64_t row = first_row; row < last_row; row += Kernel::MAX_ROWS) {
       tile.x = x + row * call.x_stride + input;
       tile.sums = sums + (row - first_row) * GROUP;

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import sys
+
 import pytest
 from switchgear.core.errors import ConfigError
-from switchgear.core.gateway import tracing
 from switchgear.core.gateway.results import Choice, Result, Timing
 from switchgear.core.gateway.tracing import Tracer
 
@@ -23,7 +24,7 @@ def test_the_spans_of_a_request_follow_its_timing() -> None:
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
 
-    Tracer("cafe", "tiny").record(RESULT, BEGIN, {"traceparent": PARENT})
+    Tracer("tiny").record(RESULT, BEGIN, {"traceparent": PARENT})
 
     spans = {span.name: span for span in exporter.get_finished_spans()}
     seconds = {name: ((span.start_time or 0) - BEGIN, (span.end_time or 0) - BEGIN) for name, span in spans.items()}
@@ -42,6 +43,6 @@ def test_the_spans_of_a_request_follow_its_timing() -> None:
 
 
 def test_tracing_without_the_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracing, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="needs opentelemetry-api"):
-        Tracer("cafe", "tiny")
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    with pytest.raises(ConfigError, match=r"needs opentelemetry, .*switchgear\[tracing\]"):
+        Tracer("tiny")

@@ -18,7 +18,7 @@ from switchgear import LLM, SamplingParams
 from switchgear.core.model.cache import cache_folder
 from switchgear.core.model.catalogue import CATALOGUE
 from switchgear.core.model.files import ModelFiles
-from switchgear.core.model.pull_wheel import is_fetched, wheel_target
+from switchgear.core.model.pull_wheel import is_fetched
 from switchgear.core.model.store import resolve
 from switchgear.core.model.tokenizer import Tokenizer
 
