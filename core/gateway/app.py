@@ -135,7 +135,8 @@ class Handlers:
     def _encode(self, ask: Ask) -> list[int]:
         prompts = self.service.prompts
         if ask.messages:
-            return list(map(int, prompts.encode_chat(ask.messages, **ask.template)[0]))
+            template: dict[str, Any] = dict(ask.template)
+            return list(map(int, prompts.encode_chat(ask.messages, **template)[0]))
         return list(map(int, prompts.encode(ask.prompt, ask.add_special)))
 
     def _decode(self, token_ids: Sequence[int]) -> str:
@@ -216,8 +217,11 @@ def visitor_of(caller: Caller, prefix: str, priority: int, deadline_seconds: flo
 def arguments_of(body: bytes) -> dict[str, Any]:
     """The arguments of a plugin's command, by name; none in an empty body."""
     try:
-        return _arguments_decoder.decode(body) if body else {}
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        arguments = _arguments_decoder.decode(body) if body else {}
+        # as they go to the engine, which takes no integer beyond 64 bits
+        msgspec.msgpack.encode(arguments)
+        return arguments
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError):
         raise bad_request("The body must be a JSON object with the command's arguments by name, or empty.") from None
 
 

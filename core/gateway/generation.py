@@ -34,10 +34,11 @@ class Generation:
         self.renderer = renderer
         self.visitor = visitor
         self.headers = headers
-        self.begin = time.perf_counter()
         self.has_token = False
+        self.arrival = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.arrival = scope["arrival"]
         with self.gateway.doors.inside():
             try:
                 if self.call.stream:
@@ -46,7 +47,7 @@ class Generation:
                     results = await while_connected(receive, self._run(self._show_nothing))
                     await json_response(self.renderer.whole(results))(scope, receive, send)
             except ClientLeft:
-                phase = "after the first token" if self.has_token else "before the first token"
+                phase = "after_first_token" if self.has_token else "before_first_token"
                 self.gateway.metrics.client_disconnects.labels(phase).inc()
                 raise
 
@@ -87,13 +88,13 @@ class Generation:
             async for chunks in stream:
                 if is_first:
                     is_first, self.has_token = False, True
-                    gateway.metrics.time_to_first_token.observe(time.perf_counter() - self.begin)
+                    gateway.metrics.time_to_first_token.observe(time.perf_counter() - self.arrival)
                 gateway.metrics.generated_tokens.inc(sum(len(chunk.token_ids) for chunk in chunks))
                 await show(number, chunks)
             result = stream.result
         finally:
             stream.close()
-        gateway.metrics.count_result(result, time.perf_counter() - self.begin)
+        gateway.metrics.count_result(result, time.perf_counter() - self.arrival)
         if gateway.tracer is not None:
             gateway.tracer.record(result, submitted, self.headers)
         return result

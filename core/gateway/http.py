@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import time
 import uuid
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -50,6 +51,7 @@ class Envelope:
         status = 0
         request_id = request_id_of(scope)
         scope["request_id"] = request_id
+        scope["arrival"] = time.perf_counter()
         # with an app in it, starlette raises its 404 and 405 instead of answering in plain text
         scope["app"] = self
 
@@ -88,7 +90,8 @@ def told(error: Exception, scope: Scope) -> ApiError:
     """What the client hears of an exception; what nobody foresaw is logged with its traceback."""
     match error:
         case HTTPException(status_code=405):
-            return method_not_allowed(scope["method"], (error.headers or {})["Allow"])
+            allowed = (error.headers or {})["Allow"].split(", ")
+            return method_not_allowed(scope["method"], ", ".join(sorted(allowed)))
         case HTTPException():
             path = scope["path"] if len(scope["path"]) <= SHOWN_PATH else f"{scope['path'][:SHOWN_PATH]}..."
             return not_found(f"There is nothing at {path}; GET /openapi.json lists what there is.")

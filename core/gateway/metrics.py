@@ -25,7 +25,7 @@ from .results import Result
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 # a second series for each of ours, which says when counting began and nothing else
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 WAITS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 PER_TOKEN = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)

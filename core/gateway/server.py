@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import shlex
 import signal
@@ -105,6 +106,8 @@ class Server:
         client = self.service.client
         await self.service.start()
         self.gateway.open()
+        # what was made so far stays, and a full collection that looked at it would hold up every stream for 20 ms
+        gc.freeze()
         print(self._greeting(), flush=True)
         while client.state != "failed":
             await asyncio.sleep(POLL)

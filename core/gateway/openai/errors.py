@@ -111,7 +111,7 @@ def api_error_of(exception: BaseException) -> ApiError:
         case EngineDown():
             return unavailable(str(exception), "engine_down")
         case DeadlineExceeded():
-            return ApiError(504, str(exception), "server_error", code="deadline_exceeded", headers=NO_RETRY)
+            return ApiError(408, str(exception), "timeout_error", code="deadline_exceeded", headers=NO_RETRY)
         case PluginFault():
             return server_error(str(exception), "plugin_fault")
         case SwitchgearError():

@@ -42,10 +42,10 @@ ERRORS = {
     429: "Too much at once; the headers say when to try again.",
     500: "The server failed on this request.",
     503: "No engine can answer now: it loads, restarts or shuts down.",
-    504: "The answer was not done before the request's deadline.",
+    408: "The answer was not done before the request's deadline.",
 }
 OF_EVERY_PATH = (401, 500)
-OF_A_BODY = (400, 401, 403, 404, 413, 429, 500, 503, 504)
+OF_A_BODY = (400, 401, 403, 404, 408, 413, 429, 500, 503)
 
 HEADERS = {
     "x-request-id": {"schema": {"type": "string"}, "description": "The one that was sent, or a new one."},

@@ -44,7 +44,7 @@ class Served:
     @property
     def url(self) -> str:
         """Where it is, once it said so."""
-        return wait_for(lambda: next((found[0] for line in self.log if (found := find_url(line))), ""))
+        return str(wait_for(lambda: next((found[0] for line in self.log if (found := find_url(line))), "")))
 
     @property
     def engine(self) -> int:

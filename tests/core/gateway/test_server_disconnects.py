@@ -36,6 +36,7 @@ def nothing_stays_behind(served: Served) -> Iterator[None]:
     assert num_inside(served) == 0
     assert served.metric("switchgear_kv_usage") == 0
     assert served.metric("switchgear_requests_open") == 0
+    assert httpx2.post(f"{served.url}/admin/core/audit").json() == []
 
 
 def num_inside(served: Served) -> float:
@@ -65,7 +66,7 @@ def is_gone(served: Served, num_left: float = 0) -> bool:
 def test_a_client_that_leaves_while_its_answer_is_made(
     served: Served, path: str, fields: dict[str, Any], is_streamed: bool
 ) -> None:
-    phase = f'{LEFT}{{phase="after the first token"}}'
+    phase = f'{LEFT}{{phase="after_first_token"}}'
     before, generated = served.metric(phase), served.metric("switchgear_generated_tokens_total")
     asking = Asking(served, path, stream=is_streamed, **fields)
     wait_for(lambda: served.metric("switchgear_generated_tokens_total") > generated + 5)

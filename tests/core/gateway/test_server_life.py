@@ -162,7 +162,8 @@ def test_a_second_signal_does_not_wait(served: Served) -> None:
         served.process.send_signal(signal.SIGINT)
         wait_for(lambda: httpx2.get(f"{url}/ready").status_code == 503)
         assert served.end(signal.SIGINT, 5.0) == 130
-        assert running.exception(10)
+        lines, _ = running.result(10)
+        assert "shutting down" in msgspec.json.decode(lines[-1])["error"]["message"]
     assert not is_alive(engine)
     assert not [line for line in served.log if "Traceback" in line or "rror" in line]
 

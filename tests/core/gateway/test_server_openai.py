@@ -186,7 +186,7 @@ def test_a_deadline_that_passes_is_an_error_that_is_not_tried_again(client: Open
         client.completions.create(
             model=MODEL, prompt="The switch", max_tokens=400, extra_body={"deadline": 0.001, "ignore_eos": True}
         )
-    assert error.value.status_code == 504
+    assert error.value.status_code == 408
     assert error.value.response.headers["x-should-retry"] == "false"
 
 

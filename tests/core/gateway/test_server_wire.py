@@ -205,7 +205,11 @@ def test_a_plugins_command_is_run(client: httpx2.Client) -> None:
     unknown = client.post("/admin/prefix_cache/explode", json={})
     assert unknown.status_code == 404
     assert "valid are" in error_of(unknown)["message"]
-    assert client.post("/admin/prefix_cache/reset", content=b"[]").status_code == 400
+    for body in (b"[]", b"{", b'{"n": 999999999999999999999999}'):
+        assert client.post("/admin/prefix_cache/reset", content=body).status_code == 400
+    unwanted = client.post("/admin/prefix_cache/reset", json={"colour": "red"})
+    assert unwanted.status_code == 400
+    assert "'colour'): it takes " in error_of(unwanted)["message"]
 
 
 def test_the_admin_command_runs_it_too(served: Served, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,7 +35,9 @@ def test_the_spans_of_a_request_follow_its_timing() -> None:
         "request": (0, 2_000_000_000),
     }
     request = spans.pop("request")
-    assert {span.parent.span_id for span in spans.values() if span.parent} == {request.get_span_context().span_id}
+    context = request.get_span_context()
+    assert context is not None
+    assert {span.parent.span_id for span in spans.values() if span.parent} == {context.span_id}
     assert request.parent is not None and f"{request.parent.trace_id:032x}" == PARENT.split("-")[1]
     assert request.attributes is not None
     assert request.attributes["switchgear.plan"] == "cafe"

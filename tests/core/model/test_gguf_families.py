@@ -9,6 +9,7 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file
+from switchgear import LLM, SamplingParams
 from switchgear.core.model.architectures import model_spec
 from switchgear.core.model.gguf_convert import convert_gguf
 from switchgear.core.testing.gguf_writer import write_gguf
@@ -106,3 +107,16 @@ def test_weights_equal_those_that_transformers_reads(tmp_path: Path, case: str) 
     expected = theirs.state_dict()
     assert weights.keys() == expected.keys()
     assert all(torch.equal(weights[name], tensor) for name, tensor in expected.items())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_engine_continues_both_alike(tmp_path: Path, case: str) -> None:
+    original, file, _ = _make(tmp_path, case, "F32")
+    prompt = torch.randint(3, 512, (40,), generator=torch.Generator().manual_seed(2)).tolist()
+    params = SamplingParams(max_tokens=24, temperature=0.0, ignore_eos=True)
+    continued = []
+    for name in (original, file):
+        with LLM(str(name), dtype="float32", plugins={}, cache=tmp_path / "cache") as llm:
+            (result,) = llm.generate([prompt], params)
+            continued.append(result.choices[0].token_ids)
+    assert continued[0] == continued[1] and len(set(continued[0])) > 2

@@ -122,7 +122,7 @@ def test_conversion_takes_far_less_memory_than_the_weights(files: ModelFiles, tm
     command = [sys.executable, "-c", CONVERT, str(files.source), str(tmp_path)]
     grown = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert (tmp_path / "model.safetensors").read_bytes() == files.weights[0].read_bytes()
-    assert grown < files.weights[0].stat().st_size / 2, "most of it is the vocabulary as the gguf package holds it"
+    assert grown < files.weights[0].stat().st_size / 8, "the vocabulary and a few blocks of rows"
 
 
 def test_config_is_the_published_one(files: ModelFiles) -> None:

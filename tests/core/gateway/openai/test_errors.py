@@ -83,7 +83,7 @@ def test_exceptions_become_answers() -> None:
         (RequestError("no"), 400, None),
         (ConfigError("no"), 400, None),
         (EngineDown("killed"), 503, "engine_down"),
-        (DeadlineExceeded("late"), 504, "deadline_exceeded"),
+        (DeadlineExceeded("late"), 408, "deadline_exceeded"),
         (PluginFault("cache", "enter", "it broke"), 500, "plugin_fault"),
         (SwitchgearError("out of blocks"), 500, "engine_failure"),
         (Rejected(Reject(429, "slowly", 2.0)), 429, "rate_limit_exceeded"),
