@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from argparse import ArgumentParser, Namespace
 from importlib.util import find_spec
 from pathlib import Path
@@ -66,6 +67,7 @@ def with_server_options(config: Config, arguments: Namespace) -> Config:
 
 def serve(config: Config) -> int:
     """Serve until the end. The engine's process starts before whatever it does not need is imported."""
+    begin = time.perf_counter()
     import asyncio
 
     from ..gateway.keys import Keys
@@ -81,7 +83,7 @@ def serve(config: Config) -> int:
         try:
             from ..gateway.server import Server
 
-            return asyncio.run(Server(server, service, listener, keys).run())
+            return asyncio.run(Server(server, service, listener, keys, begin).run())
         finally:
             # what came in between may have kept the server from doing so
             asyncio.run(service.close())

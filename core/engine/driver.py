@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import PluginFault
 from ..interfaces import KVAllocator, Modifier, Policy, matches_prefixes, shares_blocks, trims_blocks
-from ..records import NO_ROWS, BlockCopy, Hit, KVSpec, KVView, Limits, Plan, Slots, StepView
+from ..records import NO_ROWS, BlockCopy, BoolArray, Hit, KVSpec, KVView, Limits, Plan, Slots, StepView
 from ..registry import Bound
 from .block_keys import extend_keys
 from .plan_checks import checked, drafts_of, lowered, read_only
@@ -105,7 +105,7 @@ class Driver:
             budget = min(budget, max(1, plan.token_budget))
         left, num_running, is_blocked = budget, len(self.requests.running), False
         chosen: list[Chosen] = []
-        for wish in self._in_order(plan, view):
+        for wish in self._in_order(within_reach(plan, view, self.limits.max_num_seqs - num_running), view):
             is_waiting = wish.sequence.state is State.WAITING
             if is_waiting and (is_blocked or num_running >= self.limits.max_num_seqs):
                 continue
@@ -357,6 +357,18 @@ def draft_room(wish: Chosen, num_drafts: int) -> int:
 
 def running_part(plan: Plan, view: StepView) -> Plan:
     """What the plan wants of the rows that run already."""
-    runs = np.isin(plan.order, view.rows[: view.num_running])
-    num_drafts = plan.num_drafts[runs] if len(plan.num_drafts) else plan.num_drafts
-    return replace(plan, order=plan.order[runs], num_tokens=plan.num_tokens[runs], num_drafts=num_drafts)
+    return part_of(plan, np.isin(plan.order, view.rows[: view.num_running]))
+
+
+def within_reach(plan: Plan, view: StepView, num_slots: int) -> Plan:
+    """The plan without waiting rows that cannot have a turn: of those before each takes a slot, or blocks the rest."""
+    if len(plan.order) <= view.num_running + num_slots:
+        return plan
+    plan = part_of(plan, plan.num_tokens > 0)
+    waits = ~np.isin(plan.order, view.rows[: view.num_running])
+    return part_of(plan, ~waits | (np.cumsum(waits) <= num_slots + 1))
+
+
+def part_of(plan: Plan, chosen: BoolArray) -> Plan:
+    num_drafts = plan.num_drafts[chosen] if len(plan.num_drafts) else plan.num_drafts
+    return replace(plan, order=plan.order[chosen], num_tokens=plan.num_tokens[chosen], num_drafts=num_drafts)

@@ -17,21 +17,22 @@ def sized(spec: KVSpec, num_bytes: int, block_size: int, window_blocks: Callable
     What windows leave goes to the groups that see everything; where there is none, nobody could use it. window_blocks:
     the most blocks that are ever needed for a window.
     """
-    windows = {group.window for group in spec}
-    needed = {window: window_blocks(window) for window in windows if window is not None and None in windows}
+    may_cut = any(group.window is None for group in spec)
+    needed = [window_blocks(group.window) if may_cut and group.window is not None else None for group in spec]
     cut: dict[int, int] = {}
     while True:
-        block_bytes = block_size * sum(group.bytes_per_token for number, group in enumerate(spec) if number not in cut)
-        spent = block_size * sum(spec[number].bytes_per_token * count for number, count in cut.items())
-        num_blocks = max(0, num_bytes - spent) // block_bytes
-        found = {
+        spent = sum(spec[number].bytes_per_token * count for number, count in cut.items())
+        others = sum(group.bytes_per_token for number, group in enumerate(spec) if number not in cut)
+        num_blocks = max(0, num_bytes // block_size - spent) // others
+        # what one gives up may let the others have more than a further one needs
+        further = {
             number: count
-            for number, group in enumerate(spec)
-            if number not in cut and (count := needed.get(group.window)) is not None and count < num_blocks
+            for number, count in enumerate(needed)
+            if count is not None and count < num_blocks and number not in cut
         }
-        if not found:
+        if not further:
             return tuple(replace(group, num_blocks=cut.get(number, num_blocks)) for number, group in enumerate(spec))
-        cut |= found
+        cut |= further
 
 
 def check_allocator(allocator: Bound[KVAllocator], spec: KVSpec) -> None:

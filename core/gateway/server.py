@@ -34,14 +34,19 @@ INTERRUPTED = 128
 
 
 class Server:
-    """One server on a socket that listens already. service: launched, so that its engine loads."""
+    """One server on a socket that listens already.
 
-    def __init__(self, config: ServerConfig, service: Service, listener: socket.socket, keys: Keys) -> None:
+    service: launched, so that its engine loads. begin: reading of `time.perf_counter` when somebody began to wait.
+    """
+
+    def __init__(
+        self, config: ServerConfig, service: Service, listener: socket.socket, keys: Keys, begin: float
+    ) -> None:
         self.config = config
         self.service = service
         self.listener = listener
         self.gateway = Gateway(service, config, keys)
-        self.begin = time.perf_counter()
+        self.begin = begin
         self._signals: list[signal.Signals] = []
         self._stop = asyncio.Event()
         self._http = Http(
@@ -122,10 +127,11 @@ class Server:
     def _greeting(self) -> str:
         url, seconds = url_of(self.listener), time.perf_counter() - self.begin
         model = self.gateway.wire.model_names[0]
-        body: dict[str, object] = {"model": model, "prompt": "Once upon a time"}
-        path = "completions"
+        path: str = "completions"
+        asked: dict[str, object] = {"prompt": "Once upon a time"}
         if self.gateway.wire.has_chat_template:
-            path, body = "chat/completions", {"model": model, "messages": [{"role": "user", "content": "Who are you?"}]}
+            path, asked = "chat/completions", {"messages": [{"role": "user", "content": "Who are you?"}]}
+        body = {"model": model, "max_tokens": 48, **asked}
         key = " -H 'authorization: Bearer KEY'" if self.gateway.keys.are_needed else ""
         return (
             f"switchgear serves {model} at {url} after {seconds:.1f} s (plan {self.gateway.plan_hash})\n"

@@ -22,10 +22,11 @@ HEAD = """# Compatibility
 Made by `{command} > docs/compatibility.md`; a test keeps it current.
 
 Every plugin alone (the diagonal), every pair and all together, each with what it requires, against everything-off: the
-same requests on two tiny random models in float64, with room for all and in so little KV that blocks run out, on a cold
-engine and again on the same one. The requests have ragged prompts, shared and fully cached prefixes, several outputs,
-seeded and greedy sampling, penalties, log probabilities of prompt and output, stop strings, stop tokens, late arrivals
-and callers that leave. [`core/testing/workload.py`](../core/testing/workload.py) has them all.
+same requests on three tiny random models in float64, with room for all, in so little KV that blocks run out, and with
+local and global layers, on a cold engine and again on the same one. The requests have ragged prompts, shared and fully
+cached prefixes, several outputs, seeded and greedy sampling, penalties, log probabilities of prompt and output, stop
+strings, stop tokens, late arrivals and callers that leave. All of them are in
+[`core/testing/workload.py`](../core/testing/workload.py).
 
 - **equal**: the same tokens, texts, finish reasons and log probabilities for every request.
 - **differs**: not the same; the first difference stands below.

@@ -187,6 +187,43 @@ def test_a_prompt_in_pieces_publishes_each_piece() -> None:
     assert heard.finals["second", 0][0].num_cached == 48
 
 
+def test_what_is_cached_takes_no_room_in_the_step() -> None:
+    """Cold, one prompt of 15 tokens fits into 16; warm, each counts the three that it computes."""
+    engine, heard = engine_with_cache(block_size=4, max_step_tokens=16), Heard()
+    serve(engine, "cold", PROMPT[:15], greedy(2))
+    for index in range(4):
+        add(engine, f"warm {index}", PROMPT[:15], greedy(2))
+    assert step(engine, heard) == {f"warm {index}": 3 for index in range(4)}
+    steps(engine, heard)
+    for index in range(4):
+        assert heard.output(f"warm {index}") == tokens_alone(PROMPT[:15], greedy(2))
+
+
+def test_pieces_are_cut_from_what_is_left_to_compute() -> None:
+    plugins = {"chunked_prefill": {"max_num_batched_tokens": 8}}
+    engine, heard = engine_with_cache(ChunkedPrefill, block_size=4, plugins=plugins), Heard()
+    serve(engine, "cold", PROMPT[:12], greedy(1))
+    add(engine, "warm", PROMPT[:12] + [9] * 4, greedy(2))
+    add(engine, "other", [8] * 10, greedy(2))
+    assert step(engine, heard) == {"warm": 4, "other": 4}
+    steps(engine, heard)
+    assert heard.output("warm") == tokens_alone(PROMPT[:12] + [9] * 4, greedy(2))
+
+
+def test_who_counted_on_what_was_evicted_in_the_same_step_waits_for_the_next() -> None:
+    """Else it would run with a part of its prompt, which nobody but a modifier may split."""
+    engine, heard = engine_with_cache(num_blocks=8), Heard()
+    serve(engine, "cold", PROMPT[:9], greedy(1))
+    serve(engine, "other", PROMPT[20:29], greedy(1))
+    add(engine, "hog", [30] * 16, greedy(3))
+    step(engine, heard)
+    add(engine, "warm", PROMPT[:9], greedy(2))
+    assert step(engine, heard) == {"hog": 1}, "it evicted the second of the two blocks that the prompt would find"
+    assert step(engine, heard) == {"hog": 1, "warm": 5}
+    steps(engine, heard)
+    assert heard.output("warm") == tokens_alone(PROMPT[:9], greedy(2))
+
+
 # -- reset ----------------------------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from switchgear.core.records import Hit
+from switchgear.core.records import NOT_HELD, Hit
 from switchgear.plugins.paged_kv import BlockPool
 from switchgear.plugins.prefix_cache import CachedPool
 
@@ -54,9 +54,10 @@ def found(cache: CachedPool, text: str) -> tuple[int, ...]:
     return cache.match(keys_of(text)).blocks[0]
 
 
-def evicted_order(cache: CachedPool) -> list[str]:
+def evicted_order(cache: CachedPool, group: int = 0) -> list[str]:
     """The last letters of the cached blocks' keys, the next to go first."""
-    return [cache.groups[0].key_of[block].decode()[-1] for block in cache.groups[0].evictable]
+    cached = cache.groups[group]
+    return [cached.key_of[block].decode()[-1] for block in cached.evictable]
 
 
 def test_a_prompt_of_55_tokens_has_four_blocks_and_publishes_three() -> None:
@@ -87,6 +88,64 @@ def test_a_hit_is_in_every_group() -> None:
     admit(cache, 1, "ab")
     cache.release(0)
     cache.release(1)
+    assert_clean(cache)
+
+
+def test_a_hit_says_what_a_window_does_not_need() -> None:
+    cache = cached_pool(10, windows=(None, 20, 33))
+    admit(cache, 0, "abc")
+    # 48 tokens: who goes on sees 19 of them, which lie in two blocks, or 32
+    whole, narrow, wide = cache.match(keys_of("abc")).blocks
+    assert whole == (0, 1, 2) and narrow == (NOT_HELD, 1, 2) and wide == (NOT_HELD, 1, 2)
+    admit(cache, 1, "abc")
+    assert cache.tables[1] == ([0, 1, 2, 4], [NOT_HELD, 1, 2, 4], [NOT_HELD, 1, 2, 4])
+    cache.release(0)
+    assert [list(group.evictable) for group in cache.groups] == [[], [0], [0]]
+    assert_clean(cache)
+
+
+def test_every_group_must_serve_a_hit() -> None:
+    cache = cached_pool(10, block_size=4, windows=(None, 6, 10))
+    admit(cache, 0, "abcdefg")
+    cache.release(0)
+    whole, narrow, wide = cache.groups
+    assert cache.match(keys_of("abcdefg")).num_tokens == 28
+    expected = [24, 20, 8, 4]
+    # the whole one has six; those end in a gap of the narrow one; the wide one needs the third for five, four or three;
+    # and two end in another gap of the narrow one
+    for group, key in ((whole, b"abcdefg"), (narrow, b"abcdef"), (wide, b"abc"), (narrow, b"ab")):
+        (block,) = group.blocks_of[key]
+        group.evictable.move_to_end(block, last=False)
+        group.evict(1)
+        assert cache.match(keys_of("abcdefg")).num_tokens == expected.pop(0)
+    assert_clean(cache)
+
+
+def test_what_a_row_passed_is_evictable_and_the_last_goes_first() -> None:
+    cache = cached_pool(10, block_size=4, windows=(None, 6))
+    admit(cache, 0, "abcde")
+    cache.trim(0, (0, 3))
+    assert cache.tables[0][1][:3] == [NOT_HELD] * 3
+    assert evicted_order(cache, group=1) == ["c", "b", "a"] and evicted_order(cache) == []
+    cache.trim(0, (0, 4))
+    assert evicted_order(cache, group=1) == ["c", "b", "a", "d"]
+    assert cache.num_free() == 4, "as many as the group that keeps all has"
+    assert_clean(cache)
+    cache.release(0)
+    assert evicted_order(cache, group=1) == ["c", "b", "a", "d", "e"]
+    assert_clean(cache)
+
+
+def test_room_is_made_in_the_group_that_lacks_it() -> None:
+    cache = cached_pool(8, block_size=4, windows=(None, 4))
+    admit(cache, 0, "abcde")
+    cache.trim(0, (0, 4))
+    assert cache.grow(1, 2 * 4) is not None
+    whole, windowed = cache.groups
+    assert (whole.num_evicted, windowed.num_evicted) == (0, 0)
+    cache.release(0)
+    assert cache.grow(1, 5 * 4) is not None
+    assert (whole.num_evicted, windowed.num_evicted) == (2, 2)
     assert_clean(cache)
 
 

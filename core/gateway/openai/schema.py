@@ -38,11 +38,11 @@ ERRORS = {
     401: "The API key is missing or unknown.",
     403: "The API key does not allow this.",
     404: "There is no such model, plugin or command.",
+    408: "The answer was not done before the request's deadline.",
     413: "The body is too large.",
     429: "Too much at once; the headers say when to try again.",
     500: "The server failed on this request.",
     503: "No engine can answer now: it loads, restarts or shuts down.",
-    408: "The answer was not done before the request's deadline.",
 }
 OF_EVERY_PATH = (401, 500)
 OF_A_BODY = (400, 401, 403, 404, 408, 413, 429, 500, 503)
@@ -127,7 +127,7 @@ def _post(operation: str, summary: str, request: type, answer: type, event: type
     content = _json(_ref(answer))
     description = "The answer."
     if event is not None:
-        content["text/event-stream"] = {"schema": {"type": "string"}}
+        content["text/event-stream"] = {}
         description = f"The answer; with `stream` one {event.__name__} for each `data:` line, then `data: [DONE]`."
     return {
         "operationId": operation,

@@ -1,0 +1,107 @@
+"""Kernels of our own for the CPU: linears from packed weights, and norm, rope and activation in one pass each.
+
+Buys decode speed, which is the time to read the weights once, and what PyTorch loses between and inside its operations.
+Costs a C++ compiler at install, and a moment at load to pack the weights; they are then held packed, and only so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..core.config import PluginConfig
+from ..core.hooks import hookimpl
+from ..core.interfaces import TensorReader
+from ..core.records import TOKEN_EQUAL, Device, LinearSpec, Refusal
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..kernels.cpu.linear import PackedLinear
+
+DTYPES = ("bfloat16", "float32", "float64")
+
+
+class NativeCPU:
+    """Native CPU kernels for linears, norms, rotary positions and activations."""
+
+    name = "native_cpu"
+    equivalence = TOKEN_EQUAL
+    requires: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    hook_api = (1, 0)
+    last_in = ("quantize",)
+    """Hooks that it answers after every other plugin, wherever it stands in the config."""
+
+    class Config(PluginConfig):
+        """Nothing to set: the kernel is chosen by processor, precision and number of rows."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    @staticmethod
+    def unavailable() -> str:
+        """Why this machine cannot run it, with the remedy; empty if it can."""
+        from ..kernels.cpu.library import Unusable, native
+
+        try:
+            native()
+        except Unusable as reason:
+            return str(reason)
+        return ""
+
+    @hookimpl
+    def quantize(self, spec: LinearSpec, device: Device) -> PackedRecipe | Refusal | None:
+        if spec.kind == "embedding":
+            return None  # rows are looked up there, and a packed row lies in pieces
+        return self._refusal(device) or PackedRecipe(device.dtype)
+
+    @hookimpl
+    def fused_ops(self, op: str, device: Device) -> Callable[..., Any] | Refusal | None:
+        if op not in ("rms_norm", "rope", "act_mul"):
+            return None
+        refusal = self._refusal(device)
+        if refusal is not None:
+            return refusal
+        from ..kernels.cpu.act_mul import act_mul
+        from ..kernels.cpu.rms_norm import rms_norm
+        from ..kernels.cpu.rope import rope
+
+        ops: dict[str, Callable[..., Any]] = {"rms_norm": rms_norm, "rope": rope, "act_mul": act_mul}
+        return ops[op]
+
+    def _refusal(self, device: Device) -> Refusal | None:
+        if device.type != "cpu":
+            return Refusal((f"the native kernels are for the CPU, not for {device.type}",))
+        if device.dtype not in DTYPES:
+            return Refusal((f"there are no native kernels for {device.dtype}, only for {', '.join(DTYPES)}",))
+        reason = self.unavailable()
+        return Refusal((reason,)) if reason else None
+
+
+@dataclass(slots=True)
+class PackedRecipe:
+    """The weight in the kernels' own order; the checkpoint's is let go of."""
+
+    dtype: str
+    loaded: dict[str, float] = field(default_factory=dict)
+
+    def load(self, reader: TensorReader, spec: LinearSpec) -> PackedLinear:
+        import torch
+
+        from ..kernels.cpu.linear import pack
+
+        dtype = getattr(torch, self.dtype)
+        weight = reader.fused(spec, "weight", dtype)
+        packed = pack(weight, reader.fused(spec, "bias", dtype) if spec.has_bias else None)
+        self.loaded = {"bytes": float(packed.num_bytes), "bits": 8.0 * weight.itemsize}
+        return packed
+
+    def linear(self, x: torch.Tensor, params: PackedLinear, out: torch.Tensor | None = None) -> torch.Tensor:
+        from ..kernels.cpu.linear import linear
+
+        return linear(x, params, out)
+
+    def report(self) -> Mapping[str, float]:
+        return self.loaded
