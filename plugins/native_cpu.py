@@ -55,7 +55,12 @@ class NativeCPU:
     def quantize(self, spec: LinearSpec, device: Device) -> PackedRecipe | Refusal | None:
         if spec.kind == "embedding":
             return None  # rows are looked up there, and a packed row lies in pieces
-        return self._refusal(device) or PackedRecipe(device.dtype)
+        refusal = self._refusal(device)
+        if refusal is not None:
+            return refusal
+        from ..kernels.cpu.linear import linear, pack
+
+        return PackedRecipe(device.dtype, pack, linear)
 
     @hookimpl
     def fused_ops(self, op: str, device: Device) -> Callable[..., Any] | Refusal | None:
@@ -85,23 +90,21 @@ class PackedRecipe:
     """The weight in the kernels' own order; the checkpoint's is let go of."""
 
     dtype: str
+    pack: Callable[..., PackedLinear]
+    multiply: Callable[..., torch.Tensor]
     loaded: dict[str, float] = field(default_factory=dict)
 
     def load(self, reader: TensorReader, spec: LinearSpec) -> PackedLinear:
         import torch
 
-        from ..kernels.cpu.linear import pack
-
         dtype = getattr(torch, self.dtype)
         weight = reader.fused(spec, "weight", dtype)
-        packed = pack(weight, reader.fused(spec, "bias", dtype) if spec.has_bias else None)
+        packed = self.pack(weight, reader.fused(spec, "bias", dtype) if spec.has_bias else None)
         self.loaded = {"bytes": float(packed.num_bytes), "bits": 8.0 * weight.itemsize}
         return packed
 
     def linear(self, x: torch.Tensor, params: PackedLinear, out: torch.Tensor | None = None) -> torch.Tensor:
-        from ..kernels.cpu.linear import linear
-
-        return linear(x, params, out)
+        return self.multiply(x, params, out)
 
     def report(self) -> Mapping[str, float]:
         return self.loaded

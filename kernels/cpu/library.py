@@ -19,7 +19,6 @@ LEVELS = ("none", "avx2", "avx512", "avx512_bf16", "amx_bf16")
 """What of a processor the kernels use, each with all before it."""
 
 OPENMP = ("libgomp", "libiomp5", "libomp")
-REBUILD = "python -m switchgear.kernels.cpu.build"
 
 SIGNATURES = {
     "switchgear_use_threads_of": (None, c_void_p),
@@ -67,21 +66,27 @@ def native() -> Library:
 def load(path: Path) -> Library:
     """Load a library and check that it was built from the sources that lie here, if any do. Raises Unusable."""
     if not path.is_file():
-        raise Unusable(f"the native kernels are not built; with a C++ compiler, run: {REBUILD}")
+        raise Unusable(f"the native kernels are not built; {remedy()}")
     try:
         functions = ctypes.CDLL(str(path))
         for name, (result, *arguments) in SIGNATURES.items():
             function = getattr(functions, name)
             function.restype, function.argtypes = result, arguments
     except (OSError, AttributeError) as error:
-        raise Unusable(f"the native kernels cannot be loaded ({error}); run: {REBUILD}") from error
+        raise Unusable(f"the native kernels cannot be loaded ({error}); {remedy()}") from error
     if build.sources() and functions.switchgear_source_hash().decode() != build.source_hash():
-        raise Unusable(f"the native kernels were built from other sources than these; run: {REBUILD}")
+        raise Unusable(f"the native kernels were built from other sources than these; {remedy()}")
     level = functions.switchgear_level()
     if not level:
         raise Unusable("the native kernels need a processor with AVX2 and FMA")
     functions.switchgear_use_threads_of(threads_of_torch())
     return Library(functions, level)
+
+
+def remedy() -> str:
+    if build.sources():
+        return "with a C++ compiler at hand, run: python -m switchgear.kernels.cpu.build"
+    return "install switchgear again where there is a C++ compiler"
 
 
 def threads_of_torch() -> int | None:
