@@ -5,6 +5,7 @@ Prediction: no error, lag of the gateway's event loop under 10 ms at the 99th pe
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import random
 import re
@@ -15,6 +16,10 @@ import time
 import serving
 from lean_client import Connection, Streamed
 
+SMALL_POOL = ("--set", "engine.kv_bytes=400000000")
+"""Pages of KV come from the system when first written: a small pool is soon in use whole."""
+GREEDY = {"ignore_eos": True, "temperature": 0}
+
 
 def main() -> int:
     parser = serving.options(__doc__)
@@ -23,10 +28,10 @@ def main() -> int:
     parser.add_argument("--input-len", type=int, default=64, help="(%(default)s)")
     parser.add_argument("--output-len", type=int, default=64, help="(%(default)s)")
     args = parser.parse_args()
-    with serving.server(args) as server:
+    with serving.server(args, SMALL_POOL) as server:
         memory, own = server.memory(), time.process_time()
         start = time.perf_counter()
-        results = asyncio.run(load(server.port, args.clients, args.seconds, args.input_len, args.output_len))
+        results = asyncio.run(load(server.port, args))
         seconds, own = time.perf_counter() - start, time.process_time() - own
         cpu, grown = server.cpu_seconds(), server.memory() / memory
         lag = quantile_of(server.get("/metrics"), "switchgear_event_loop_lag_seconds", 0.99)
@@ -50,20 +55,20 @@ def main() -> int:
     return not is_good
 
 
-async def load(port: int, clients: int, seconds: float, input_len: int, output_len: int) -> list[Streamed]:
-    end = time.perf_counter() + seconds
+async def load(port: int, args: argparse.Namespace) -> list[Streamed]:
+    end = time.perf_counter() + args.seconds
     results: list[Streamed] = []
 
     async def client(number: int) -> None:
         chance = random.Random(number)
         connection = Connection("127.0.0.1", port)
         while time.perf_counter() < end:
-            prompt = [chance.randrange(100, 1000) for _ in range(input_len)]
-            body = {"model": "any", "prompt": prompt, "max_tokens": output_len, "ignore_eos": True, "temperature": 0}
+            prompt = [chance.randrange(5, 500) for _ in range(args.input_len)]
+            body = {"model": args.model, "prompt": prompt, "max_tokens": args.output_len, **GREEDY}
             results.append(await connection.stream("/v1/completions", body))
         connection.close()
 
-    await asyncio.gather(*map(client, range(clients)))
+    await asyncio.gather(*map(client, range(args.clients)))
     return results
 
 

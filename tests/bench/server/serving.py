@@ -50,6 +50,11 @@ class Server:
         values = re.findall(rf"^{name}(?:{{[^}}]*}})? ([-+.\deE]+)$", self.get("/metrics"), re.MULTILINE)
         return sum(map(float, values))
 
+    def metrics(self, name: str) -> dict[str, float]:
+        """A metric by the value of its only label."""
+        found = re.findall(rf'^{name}{{\w+="(\w+)"}} (\S+)$', self.get("/metrics"), re.MULTILINE)
+        return {label: float(value) for label, value in found}
+
     def pids(self) -> list[int]:
         """The gateway and its children."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()

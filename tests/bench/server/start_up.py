@@ -22,10 +22,10 @@ def main() -> int:
     for _ in range(args.runs):
         with serving.server(args) as server:
             ready.append(time.perf_counter() - server.launched)
-            body = {"model": "any", "prompt": "The", "max_tokens": 1, "temperature": 0}
+            body = {"model": args.model, "prompt": "The", "max_tokens": 1, "temperature": 0}
             assert server.post("/v1/completions", body)["choices"]
             answered.append(time.perf_counter() - server.launched)
-            phases.append(server.get("/plan")["startup"])
+            phases.append(server.metrics("switchgear_engine_startup_seconds"))
     print(f"ready after           {spread(ready)} s")
     print(f"first token after     {spread(answered)} s")
     print("the engine's process, seconds from its launch:")
