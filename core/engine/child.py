@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,6 +21,16 @@ from .messages import ForEngine, ForGateway, Start, decode_for_gateway, encode
 
 TAIL_LINES = 50
 """Lines of the log that are kept for the cause of a death."""
+
+SETTINGS: Mapping[str, str] = {
+    # OpenMP threads that spin at a barrier keep those they wait for from running: with more busy threads than cores
+    # each barrier then costs tens of milliseconds
+    "OMP_WAIT_POLICY": "PASSIVE",
+    # torch's library for bfloat16 products keeps compiled code for every number of rows it has seen, 0.7 MB each and
+    # by default 1,024 of them
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256",
+}
+"""Of libraries in the engine's process, where the user has not set them."""
 
 
 class Child:
@@ -44,9 +54,7 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            # OpenMP threads that spin at a barrier keep those they wait for from running: with more busy threads than
-            # cores each barrier then costs tens of milliseconds
-            env={"OMP_WAIT_POLICY": "PASSIVE", **os.environ},
+            env={**SETTINGS, **os.environ},
         )
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._log = threading.Thread(target=self._read_log, daemon=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from ..records import Batch
 from .failure import KitFailure
@@ -14,6 +15,9 @@ from .watching import Call, watch
 
 KEEPS_THE_BOOKS = {("allocate_kv", "audit"), ("allocate_kv", "release")}
 """When these raise, blocks are lost or nobody knows: the engine starts its books again, and everybody fails."""
+
+POOL: dict[str, Any] = {"num_tokens": 128, "num_groups": 2}
+"""Little room, and layers that see a window, so that every method is called."""
 
 
 class Planted(RuntimeError):
@@ -60,14 +64,14 @@ def fails_only_the_step_of_a_fault(subject: Subject) -> None:
 
 def calls_in_history(subject: Subject) -> Counter[tuple[str, str]]:
     calls: list[Call] = []
-    play(VirtualRun(subject.alone, [watch(subject.cls, calls.append), *subject.classes], num_tokens=128))
+    play(VirtualRun(subject.alone, [watch(subject.cls, calls.append), *subject.classes], **POOL))
     return Counter(call.place for call in calls)
 
 
 def check_fault(subject: Subject, place: tuple[str, str], at_call: int) -> None:
     fault = Fault(place, at_call)
     classes: Sequence[type] = [watch(subject.cls, lambda call: None, fault.on_enter), *subject.classes]
-    run = VirtualRun(subject.alone, classes, num_tokens=128, observers=[fault])
+    run = VirtualRun(subject.alone, classes, observers=[fault], **POOL)
     where = f"when {place[0]}, method `{place[1]}` raises"
     try:
         play(run)

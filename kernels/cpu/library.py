@@ -56,6 +56,10 @@ class Library:
     def level_name(self) -> str:
         return LEVELS[self.level]
 
+    def limited_to(self, level_name: str) -> Library:
+        """The same functions, which leave what is above a level alone."""
+        return Library(self.functions, min(self.level, LEVELS.index(level_name)))
+
 
 @cache
 def native() -> Library:

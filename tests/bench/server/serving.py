@@ -88,7 +88,7 @@ def server(args: argparse.Namespace, extra: Sequence[str] = ()) -> Iterator[Serv
     settings = [word for setting in args.set for word in ("--set", setting)]
     command = [sys.executable, "-m", "switchgear", "serve", "--model", args.model, "--port", str(port)]
     launched = time.perf_counter()
-    process = subprocess.Popen([*command, *settings, *extra], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([*command, *extra, *settings], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     running = Server(process, port, launched)
     try:
         while not running.is_ready():

@@ -1,0 +1,36 @@
+"""The native library, and a build of it in which the AMX instructions are plain loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from switchgear.kernels.cpu import build
+from switchgear.kernels.cpu.library import Library, Unusable, load, native
+
+
+@pytest.fixture(scope="session")
+def library() -> Library:
+    try:
+        return native()
+    except Unusable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def emulated(tmp_path_factory: pytest.TempPathFactory, library: Library) -> Library:
+    """Compiled with every warning an error, too."""
+    if library.level_name not in ("avx512_bf16", "amx_bf16"):
+        pytest.skip("what surrounds the tiles of AMX needs AVX-512 BF16")
+    target = tmp_path_factory.mktemp("emulated") / build.LIBRARY
+    return load(build.build(target, extra_flags=("-DSWITCHGEAR_EMULATE_TILES", *build.WARNINGS)))
+
+
+@pytest.fixture(params=[1, 2])
+def num_threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
