@@ -382,6 +382,13 @@ class HasNeeds(Protocol):
     def needs(self) -> Needs: ...
 
 
+@runtime_checkable
+class HasReason(Protocol):
+    """Any answer may say what it is and why, such as which of its kernels it runs: a phrase for the plan."""
+
+    reason: str
+
+
 # -- which optional half an allocator or a stage has ----------------------------------------------------------------
 # by attribute, since from Python 3.12 on isinstance with a protocol looks past a wrapper's __getattr__
 

@@ -179,7 +179,8 @@ def hook_lines(hook: str, registry: Registry) -> list[HookLine]:
     """One line for each owner of a hook, plugins in config order, and the default where it has a share."""
     counts = {name: count for (bound, name), count in registry.bindings.items() if bound == hook and count}
     order = [plugin.name for plugin in registry.plugins if plugin.name in counts]
-    lines = [HookLine(hook, name, f"on in the config{share(counts, name)}") for name in order]
+    reasons = {name: "; ".join(registry.reasons.get((hook, name), ["on in the config"])) for name in order}
+    lines = [HookLine(hook, name, f"{reasons[name]}{share(counts, name)}") for name in order]
     if CORE in counts or not order:
         refused = [f"{name} refused: {'; '.join(why)}" for (h, name), why in registry.refusals.items() if h == hook]
         reason = "; ".join([f"{DEFAULT_OF[hook]}{share(counts, CORE)}", *refused])

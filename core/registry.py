@@ -216,6 +216,8 @@ class Registry:
         self.bindings: Counter[tuple[str, str]] = Counter()
         """How many times each (hook, plugin) was given a place in the engine."""
         self.refusals: dict[tuple[str, str], tuple[str, ...]] = {}
+        self.reasons: dict[tuple[str, str], list[str]] = {}
+        """What answers say of themselves, each once."""
         self.manager = pluggy.PluginManager(PROJECT)
         self.manager.add_hookspecs(HookSpecs)
         for default in defaults:
@@ -250,6 +252,9 @@ class Registry:
     def _bind(self, hook: str, instance: object, value: T) -> Bound[T]:
         name = self.owner(instance)
         self.bindings[hook, name] += 1
+        reason = getattr(value, "reason", "")
+        if reason and reason not in self.reasons.setdefault((hook, name), []):
+            self.reasons[hook, name].append(reason)
         if name != CORE:
             self._answers.append(value)
             self._owners[id(getattr(value, "__code__", value))] = name

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..core.config import PluginConfig
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from ..kernels.cpu.linear import PackedLinear
+    from ..kernels.cpu.memory import Arena
 
 DTYPES = ("bfloat16", "float32", "float64")
 
@@ -39,6 +41,8 @@ class NativeCPU:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.arena: Arena | None = None
+        """Where the packed weights lie."""
 
     @staticmethod
     def unavailable() -> str:
@@ -59,8 +63,10 @@ class NativeCPU:
         if refusal is not None:
             return refusal
         from ..kernels.cpu.linear import linear, pack
+        from ..kernels.cpu.memory import Arena
 
-        return PackedRecipe(device.dtype, pack, linear)
+        self.arena = self.arena or Arena()
+        return PackedRecipe(device.dtype, partial(pack, arena=self.arena), linear)
 
     @hookimpl
     def fused_ops(self, op: str, device: Device) -> Callable[..., Any] | Refusal | None:

@@ -18,3 +18,7 @@ class Command:
     """Returns the exit code; a SwitchgearError becomes one sentence and exit code 1."""
     details: str = ""
     """What else its help says."""
+
+
+def add_debug(parser: ArgumentParser, default: bool | str) -> None:
+    parser.add_argument("--debug", action="store_true", default=default, help="show the traceback of an error")

@@ -7,13 +7,14 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from typing import Literal
 
 from ..errors import PluginError
+from ..registry import available, import_plugin
 from .installed_plugins import installed_plugins
 from .messages import one_line
 from .output import megabytes
@@ -64,7 +65,7 @@ def diagnose() -> list[Finding]:
         find_pip(),
         find_compiler(),
         *find_optional_packages(),
-        *find_plugins(),
+        *find_plugins(asks_them=torch.state == "ok"),
     ]
 
 
@@ -170,7 +171,8 @@ def version_of(distribution: str) -> str:
         return "of unknown version"
 
 
-def find_plugins() -> Iterator[Finding]:
+def find_plugins(*, asks_them: bool) -> Iterator[Finding]:
+    """asks_them: whether those that know what they lack on this machine are asked, which imports torch."""
     try:
         plugins = installed_plugins()
     except PluginError as error:
@@ -180,5 +182,14 @@ def find_plugins() -> Iterator[Finding]:
         if plugin.problem:
             effect = f"it cannot be switched on; update or uninstall {plugin.distribution}"
             yield Finding(f"plugin {plugin.name}", "broken", one_line(plugin.problem), effect)
+        elif asks_them and (lack := what_it_lacks(plugin.name)):
+            effect = "to switch it on is an error; without it plain PyTorch serves"
+            yield Finding(f"plugin {plugin.name}", "missing", one_line(lack), effect)
     num_sound = sum(not plugin.problem for plugin in plugins)
     yield Finding("plugins", "ok", f"{num_sound} of {len(plugins)} installed can be switched on")
+
+
+def what_it_lacks(plugin: str) -> str:
+    """Why a plugin would do nothing here, if its class says so; empty where it would, and where nobody knows."""
+    unavailable: Callable[[], str] = getattr(import_plugin(available()[plugin]), "unavailable", str)
+    return unavailable()

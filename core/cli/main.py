@@ -9,7 +9,8 @@ from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Sequence
 
 from .. import VERSION
-from . import admin, chat, demo, doctor, keys, models, plan, plugins, pull, run, serve
+from . import admin, bench, chat, demo, doctor, keys, models, plan, plugins, pull, run, serve
+from .command import add_debug
 from .messages import Messages
 
 COMMANDS = (
@@ -23,6 +24,7 @@ COMMANDS = (
     models.COMMAND,
     plugins.COMMAND,
     plan.COMMAND,
+    bench.COMMAND,
     doctor.COMMAND,
 )
 
@@ -71,10 +73,6 @@ def make_parser() -> ArgumentParser:
         add_debug(subparser, default=SUPPRESS)
         subparser.set_defaults(run=command.run)
     return parser
-
-
-def add_debug(parser: ArgumentParser, default: bool | str) -> None:
-    parser.add_argument("--debug", action="store_true", default=default, help="show the traceback of an error")
 
 
 def show_any_text() -> None:

@@ -47,7 +47,9 @@ def sources() -> list[Path]:
 
 def source_hash() -> str:
     """16 hex digits over the sources and the flags that they are compiled with."""
-    digest = hashlib.sha256(repr([FLAGS, WITHOUT_RUNTIME, sorted((path.name, flags_of(path)) for path in sources())]).encode())
+    digest = hashlib.sha256(
+        repr([FLAGS, WITHOUT_RUNTIME, sorted((path.name, flags_of(path)) for path in sources())]).encode()
+    )
     for path in sorted([*sources(), *FOLDER.glob("*.h")]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]

@@ -16,7 +16,7 @@ from setuptools.errors import CompileError
 BUILD = runpy.run_path(str(Path(__file__).with_name("build.py")))
 
 
-class BuildNative(build_ext):
+class BuildNative(build_ext):  # type: ignore[misc]  # setuptools has no types
     """Hands the compiling over to build.py, which alone knows what each file is compiled for."""
 
     def build_extension(self, ext: Extension) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from .library import ELEMENTS, Library, native
+from .memory import Arena
 
 REFERENCE = "linear"
 
@@ -44,13 +45,22 @@ class PackedLinear:
         return self.packed.nbytes + (self.bias.nbytes if self.bias is not None else 0)
 
 
-def pack(weight: torch.Tensor, bias: torch.Tensor | None = None, library: Library | None = None) -> PackedLinear:
-    """weight `[rows, in]` with dense rows, of a dtype in ELEMENTS; bias `[rows]`. Keeps neither."""
-    library = library or native()
+def pack(
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    arena: Arena | None = None,
+    library: Library | None = None,
+) -> PackedLinear:
+    """weight `[rows, in]` with dense rows, of a dtype in ELEMENTS; bias `[rows]`. Keeps neither.
+
+    arena: where the packed weight goes; those of one model should lie together.
+    """
+    library, arena = library or native(), arena or Arena()
     assert weight.dim() == 2 and weight.stride(1) == 1
     (num_outputs, num_inputs), element = weight.shape, ELEMENTS[weight.dtype]
     size = library.functions.switchgear_linear_size(num_outputs, num_inputs, element)
-    packed = torch.empty(size, dtype=torch.uint8)
+    packed = arena.take(size)
     library.functions.switchgear_linear_pack(
         weight.data_ptr(),
         weight.stride(0),

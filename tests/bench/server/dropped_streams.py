@@ -24,7 +24,7 @@ def main() -> int:
     parser.add_argument("--at-once", type=int, default=16, help="(%(default)s)")
     args = parser.parse_args()
     with serving.server(args, SMALL_POOL) as server:
-        asyncio.run(drop(server.port, args, args.streams // 4, seed=0))
+        asyncio.run(drop(server.port, args, args.streams, seed=0))
         before = server.memory()
         asyncio.run(drop(server.port, args, args.streams, seed=1))
         time_to_idle = seconds_until_idle(server)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -104,7 +105,7 @@ def test_a_compiler_that_fails_leaves_the_old_library(tmp_path: Path, monkeypatc
 
 
 def test_another_machine_has_no_native_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     with pytest.raises(build.BuildError, match="no native kernels"):
         build.build(tmp_path / build.LIBRARY)
 

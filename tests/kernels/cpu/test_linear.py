@@ -20,7 +20,7 @@ def test_a_row_is_the_same_whatever_else_is_in_the_batch(
     level: str, dtype: torch.dtype, library: Library, num_threads: int
 ) -> None:
     weight, x = random(100, 1700, dtype=dtype), random(40, 1700, dtype=dtype)
-    packed = pack(weight, random(100, dtype=dtype), library.limited_to(level))
+    packed = pack(weight, random(100, dtype=dtype), library=library.limited_to(level))
     together = linear(x, packed)
     for row in range(len(x)):
         assert torch.equal(linear(x[row : row + 1], packed)[0], together[row])

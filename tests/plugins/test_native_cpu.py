@@ -1,0 +1,153 @@
+"""native_cpu: what it takes, what it refuses, and that callers get what everything-off gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from switchgear import LLM, SamplingParams
+from switchgear.core.cli.diagnosis import find_plugins
+from switchgear.core.errors import PluginError
+from switchgear.core.records import Device, LinearPart, LinearSpec, Refusal
+from switchgear.core.testing.teacher_forced import MAX_UNDECIDED, compare_forced
+from switchgear.core.testing.tiny import make_tiny_model
+from switchgear.kernels.cpu import build
+from switchgear.kernels.cpu.library import Unusable, native
+from switchgear.plugins.native_cpu import NativeCPU
+
+CLASSES = (NativeCPU,)
+ON: Mapping[str, Mapping[str, Any]] = {"native_cpu": {}}
+CPU = Device("cpu", "bfloat16")
+OPS = ("rms_norm", "rope", "act_mul")
+
+
+@pytest.fixture
+def _usable() -> None:
+    try:
+        native()
+    except Unusable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def _no_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    native.cache_clear()
+    monkeypatch.setattr(build, "LIBRARY", "absent.so")
+    yield
+    native.cache_clear()
+
+
+def linear_of(kind: Any) -> LinearSpec:
+    return LinearSpec("some.path", kind, 0, 64, (LinearPart("some.path", 128),))
+
+
+@pytest.fixture(scope="module", params=["llama", "odd sizes and biases"])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    overrides: dict[str, Any] = {}
+    if request.param != "llama":
+        overrides = {
+            "architectures": ["Qwen2ForCausalLM"],
+            "model_type": "qwen2",
+            "attention_bias": True,
+            "vocab_size": 515,
+            "hidden_size": 90,
+            "intermediate_size": 131,
+            "num_attention_heads": 3,
+            "num_key_value_heads": 1,
+            "head_dim": 30,
+        }
+    return make_tiny_model(tmp_path_factory.mktemp("native"), **overrides)
+
+
+@pytest.mark.usefixtures("_usable")
+def test_it_takes_the_operations_and_every_linear_but_the_embedding(tiny_model: Path) -> None:
+    with LLM(str(tiny_model), dtype="float32", plugins=ON, plugin_classes=CLASSES) as llm:
+        lines = {(line.hook, line.owner): line.reason for line in llm.plan.hooks}
+    assert lines["quantize", "core"] == "plain weights, 1 of 10"
+    assert lines["quantize", "native_cpu"] == "on in the config, 9 of 10"
+    assert lines["fused_ops", "native_cpu"] == "on in the config"
+    plugin = NativeCPU(NativeCPU.Config())
+    assert plugin.quantize(linear_of("embedding"), CPU) is None
+    assert plugin.fused_ops("experts", CPU) is None
+
+
+@pytest.mark.usefixtures("_usable")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_only_rounding_decides_where_tokens_differ(dtype: str, model: Path) -> None:
+    compared = compare_forced(str(model), ON, dtype, CLASSES)
+    assert not compared.problem, compared.problem
+    assert compared.num_undecided <= MAX_UNDECIDED * compared.num_tokens, str(compared)
+
+
+@pytest.mark.usefixtures("_usable")
+def test_in_float64_the_tokens_are_the_same(model: Path) -> None:
+    params = SamplingParams(max_tokens=24, temperature=0, ignore_eos=True)
+    prompts = [[5, 6, 7, 8, 9], [3], list(range(10, 60))]
+    answers = []
+    for plugins in ({}, ON):
+        with LLM(str(model), dtype="float64", plugins=plugins, plugin_classes=CLASSES) as llm:
+            answers.append([result.token_ids for result in llm.generate(prompts, params)])
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.usefixtures("_usable")
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_a_sequence_is_the_same_whoever_is_beside_it(num_threads: int, tiny_model: Path) -> None:
+    """Where no tiles are used, a row's sums do not depend on how many rows there are."""
+    if native().level_name == "amx_bf16":
+        pytest.skip("tiles sum in another order than vectors do")
+    before = torch.get_num_threads()
+    torch.set_num_threads(num_threads)
+    plugin = NativeCPU(NativeCPU.Config())
+    recipe = plugin.quantize(linear_of("o"), CPU)
+    assert recipe is not None and not isinstance(recipe, Refusal)
+    params = recipe.pack(torch.randn(128, 64, generator=torch.Generator().manual_seed(0)).bfloat16())
+    x = torch.randn(30, 64, generator=torch.Generator().manual_seed(1)).bfloat16()
+    alone = torch.cat([recipe.linear(x[row : row + 1], params) for row in range(len(x))])
+    assert torch.equal(recipe.linear(x, params), alone)
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("_usable")
+def test_the_recipe_reports_the_bytes_it_holds(tiny_model: Path) -> None:
+    from switchgear.core.model.weights import SafetensorsReader
+
+    plugin = NativeCPU(NativeCPU.Config())
+    name = "model.layers.0.self_attn.o_proj"
+    spec = LinearSpec(name, "o", 0, 64, (LinearPart(name, 64),))
+    recipe = plugin.quantize(spec, CPU)
+    assert recipe is not None and not isinstance(recipe, Refusal)
+    packed = recipe.load(SafetensorsReader([tiny_model / "model.safetensors"]), spec)
+    assert recipe.report() == {"bytes": 64 * 64 * 2, "bits": 16.0}
+    out = torch.empty(3, 64, dtype=torch.bfloat16)
+    assert recipe.linear(torch.zeros(3, 64, dtype=torch.bfloat16), packed, out) is out and not out.any()
+
+
+@pytest.mark.parametrize(("device", "reason"), [(Device("cuda", "bfloat16"), "CPU"), (Device("cpu", "float16"), "16")])
+def test_it_refuses_what_there_is_no_kernel_for(device: Device, reason: str) -> None:
+    plugin = NativeCPU(NativeCPU.Config())
+    for answer in (plugin.quantize(linear_of("o"), device), *(plugin.fused_ops(op, device) for op in OPS)):
+        assert isinstance(answer, Refusal) and reason in answer.reasons[0]
+
+
+@pytest.mark.usefixtures("_no_library")
+def test_without_a_library_it_is_an_error_unless_the_engine_may_degrade(tiny_model: Path) -> None:
+    with pytest.raises(
+        PluginError, match=r"'native_cpu' is on and has no effect here: the native kernels are not built"
+    ):
+        LLM(str(tiny_model), plugins=ON, plugin_classes=CLASSES)
+    with LLM(str(tiny_model), plugins=ON, plugin_classes=CLASSES, allow_degrade=True) as llm:
+        assert "are not built" in llm.plan.degraded["native_cpu"]
+        (result,) = llm.generate([[3, 4]], SamplingParams(max_tokens=2, ignore_eos=True))
+        assert len(result.token_ids) == 2
+
+
+@pytest.mark.usefixtures("_no_library")
+def test_the_doctor_says_what_it_lacks() -> None:
+    lines = {finding.subject: finding for finding in find_plugins(asks_them=True)}
+    assert lines["plugin native_cpu"].state == "missing"
+    assert "are not built" in lines["plugin native_cpu"].value
+    assert "plugin native_cpu" not in {finding.subject for finding in find_plugins(asks_them=False)}
