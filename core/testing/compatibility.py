@@ -57,7 +57,7 @@ def page(others: Sequence[str], oracle: Oracle) -> str:
         cells = [found[tuple(sorted({row, column}))].kind for column in names]
         lines.append(f"| `{row}` | " + " | ".join(cells) + " |")
     lines += ["", f"All {len(names)} together: **{found[tuple(names)].kind}**."]
-    lines += [f"- {listed(chosen)}: {verdict}" for chosen, verdict in found.items() if verdict.kind != "equal"]
+    lines += [f"- {listed(chosen)}: {verdict}" for chosen, verdict in found.items() if verdict.text]
     lines += ["", "Options, where they are not the defaults: " + "; ".join(map(options_of, sorted(SMALL))) + "."]
     return "\n".join(lines) + "\n"
 

@@ -1,8 +1,8 @@
 """Does a set of plugins give what everything-off gives?
 
 `verify_equivalence` runs the standard workload with a set and without any plugin, in float64, and compares what the
-callers got. `compare_greedy` is for models that cannot run in float64: token for token, or different only where the
-reference itself was undecided.
+callers got. `compare_greedy` is for logits of another implementation: token for token, or different only where those
+were undecided.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ..errors import SwitchgearError
 from ..gateway.llm import LLM
 from ..gateway.results import PositionLogprobs
 from .subject import Plugins, classes_of
+from .teacher_forced import DTYPES, compare_forced
 from .workload import CASES, Answer, Case, run_workload
 
 if TYPE_CHECKING:
@@ -84,13 +85,30 @@ class Oracle:
         return self._expected[case.name]
 
     def verdict(self, plugins: Plugins, classes: Sequence[type] = ()) -> Verdict:
-        """As `verify_equivalence` with the standard cases; a set of installed plugins is judged once."""
+        """As `verify_equivalence` with the standard cases, or teacher-forced for a set that refuses float64.
+
+        A set of installed plugins is judged once.
+        """
         if classes:
-            return verify_equivalence(plugins, self, classes=classes)
+            return self._judged(plugins, classes)
         key = repr({name: dict(options) for name, options in plugins.items()})
         if key not in self._verdicts:
-            self._verdicts[key] = verify_equivalence(plugins, self)
+            self._verdicts[key] = self._judged(plugins, ())
         return self._verdicts[key]
+
+    def _judged(self, plugins: Plugins, classes: Sequence[type]) -> Verdict:
+        verdict = verify_equivalence(plugins, self, classes=classes)
+        if verdict.kind != "refuses":
+            return verdict
+        for dtype in DTYPES:
+            try:
+                forced = compare_forced(self.model({}), plugins, dtype, classes)
+            except SwitchgearError:
+                continue
+            if forced.problem:
+                return Verdict("differs", f"in {dtype}, {forced.problem}")
+            return Verdict("equal", f"not in float64; in {dtype} everything-off reads its outputs as its own")
+        return verdict
 
 
 class Unbalanced(Exception):

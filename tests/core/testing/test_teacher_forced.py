@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import torch
 from switchgear.core.config import PluginConfig
+from switchgear.core.errors import ConfigError
 from switchgear.core.hooks import hookimpl
 from switchgear.core.records import TOKEN_EQUAL
+from switchgear.core.testing.equivalence import Oracle
 from switchgear.core.testing.teacher_forced import NUM_OUTPUT, PROMPT_LENGTHS, compare_forced
 
 RECOMMENDED: dict[str, dict[str, Any]] = {"continuous_batching": {}, "paged_kv": {"block_size": 4}, "prefix_cache": {}}
@@ -59,3 +61,24 @@ def test_a_difference_beyond_rounding_is_named(tiny_model: Path, dtype: str) -> 
 def test_less_than_rounding_is_excused(tiny_model: Path) -> None:
     forced = compare_forced(str(tiny_model), {"shifted_head": {"scale": 1e-6}}, "float32", [ShiftedHead])
     assert forced.problem == ""
+
+
+class NoDoubles(ShiftedHead):
+    """The same, and refuses float64: the kit has to read its outputs."""
+
+    name = "no_doubles"
+
+    @hookimpl
+    def wrap_linear(self, spec: Any, linear: Any) -> Any:
+        return super().wrap_linear(spec, linear)
+
+    @hookimpl
+    def fused_ops(self, op: str, device: Any) -> None:
+        if device.dtype == "float64":
+            raise ConfigError("no_doubles runs in float32 and bfloat16 only: choose another dtype")
+
+
+@pytest.mark.parametrize(("scale", "kind"), [(0.0, "equal"), (1.0, "differs")])
+def test_a_set_that_refuses_float64_is_read(oracle: Oracle, scale: float, kind: str) -> None:
+    verdict = oracle.verdict({"no_doubles": {"scale": scale}}, [NoDoubles])
+    assert verdict.kind == kind and "in float32" in verdict.text

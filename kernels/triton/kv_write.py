@@ -1,0 +1,67 @@
+"""Stores the K and V of a step where its slots say, both in one launch."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+REFERENCE = "write_kv"
+
+
+def write_kv(
+    k: torch.Tensor, v: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, slots: torch.Tensor
+) -> None:
+    """As the reference, into caches `[N, K, S, D]`: k and v `[T, K, D]` with dense heads, slots `[T]` int32."""
+    num_tokens, num_heads, size = k.shape
+    assert k.shape == v.shape and k.stride() == v.stride() and k.stride(2) == k_cache.stride(3) == 1
+    assert k_cache.shape == v_cache.shape and k_cache.stride() == v_cache.stride()
+    assert k_cache.shape[1] == num_heads and k_cache.shape[3] == size and slots.shape == (num_tokens,)
+    write_kernel[(num_tokens,)](
+        k,
+        v,
+        k_cache,
+        v_cache,
+        slots,
+        k.stride(0),
+        k.stride(1),
+        k_cache.stride(0),
+        k_cache.stride(1),
+        k_cache.stride(2),
+        NUM_HEADS=num_heads,
+        PADDED_HEADS=triton.next_power_of_2(num_heads),
+        SIZE=size,
+        PADDED_SIZE=triton.next_power_of_2(size),
+        SLOTS=k_cache.shape[2],
+        num_warps=4,
+    )
+
+
+@triton.jit
+def write_kernel(
+    k_ptr,
+    v_ptr,
+    k_cache_ptr,
+    v_cache_ptr,
+    slots_ptr,
+    stride_token,
+    stride_head,
+    stride_block,
+    stride_kv_head,
+    stride_slot,
+    NUM_HEADS: tl.constexpr,
+    PADDED_HEADS: tl.constexpr,
+    SIZE: tl.constexpr,
+    PADDED_SIZE: tl.constexpr,
+    SLOTS: tl.constexpr,
+):
+    token = tl.program_id(0).to(tl.int64)
+    slot = tl.load(slots_ptr + token)
+    heads = tl.arange(0, PADDED_HEADS)[:, None]
+    elements = tl.arange(0, PADDED_SIZE)[None, :]
+    is_inside = (heads < NUM_HEADS) & (elements < SIZE)
+    source = token * stride_token + heads * stride_head + elements
+    target = (slot // SLOTS).to(tl.int64) * stride_block + (slot % SLOTS) * stride_slot
+    target += heads * stride_kv_head + elements
+    tl.store(k_cache_ptr + target, tl.load(k_ptr + source, mask=is_inside), mask=is_inside)
+    tl.store(v_cache_ptr + target, tl.load(v_ptr + source, mask=is_inside), mask=is_inside)

@@ -1,0 +1,69 @@
+"""Rotary positions of queries or keys, read where they lie among a token's q, k and v: a program takes a token."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+REFERENCE = "rope"
+
+
+def rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """As the reference: x `[T, heads, D]` with dense heads; cos and sin `[T, R / 2]`, R <= D, dense."""
+    num_tokens, num_heads, size = x.shape
+    half = cos.shape[1]
+    assert cos.shape == sin.shape == (num_tokens, half) and 2 * half <= size and x.stride(2) == 1
+    assert cos.is_contiguous() and sin.is_contiguous()
+    out = x.new_empty(x.shape)
+    rope_kernel[(num_tokens,)](
+        x,
+        cos,
+        sin,
+        out,
+        x.stride(0),
+        x.stride(1),
+        NUM_HEADS=num_heads,
+        PADDED_HEADS=triton.next_power_of_2(num_heads),
+        SIZE=size,
+        PADDED_SIZE=triton.next_power_of_2(size),
+        HALF=half,
+        IS_DOUBLE=x.dtype == torch.float64,
+        num_warps=4,
+    )
+    return out
+
+
+@triton.jit
+def rope_kernel(
+    x_ptr,
+    cos_ptr,
+    sin_ptr,
+    out_ptr,
+    stride_token,
+    stride_head,
+    NUM_HEADS: tl.constexpr,
+    PADDED_HEADS: tl.constexpr,
+    SIZE: tl.constexpr,
+    PADDED_SIZE: tl.constexpr,
+    HALF: tl.constexpr,
+    IS_DOUBLE: tl.constexpr,
+):
+    token = tl.program_id(0).to(tl.int64)
+    heads = tl.arange(0, PADDED_HEADS)[:, None]
+    elements = tl.arange(0, PADDED_SIZE)[None, :]
+    is_inside = (heads < NUM_HEADS) & (elements < SIZE)
+    wide = tl.float64 if IS_DOUBLE else tl.float32
+    source = x_ptr + token * stride_token + heads * stride_head
+    x = tl.load(source + elements, mask=is_inside, other=0.0).to(wide)
+    # element i turns with element i + HALF; what lies behind both halves stays
+    is_first = elements < HALF
+    turns = elements < 2 * HALF
+    partner = tl.where(is_first, elements + HALF, elements - HALF)
+    other = tl.load(source + partner, mask=is_inside & turns, other=0.0).to(wide)
+    angle = token * HALF + tl.where(is_first, elements, elements - HALF)
+    cos = tl.load(cos_ptr + angle, mask=turns, other=1.0).to(wide)
+    sin = tl.load(sin_ptr + angle, mask=turns, other=0.0).to(wide)
+    turned = x * cos + other * tl.where(is_first, -sin, sin)
+    target = (token * NUM_HEADS + heads) * SIZE + elements
+    tl.store(out_ptr + target, turned.to(out_ptr.dtype.element_ty), mask=is_inside)
