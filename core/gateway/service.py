@@ -99,6 +99,7 @@ class Service:
         return plan
 
     def _read_model(self, plan: EffectivePlan) -> None:
+        self.plan_hash = plan.hash
         files = resolve(self.config.model.name, plan.dtype, cache=self.cache, progress=False)
         self.prompts = Prompts(files, Tokenizer(files))
         spec = model_spec(self.config.model.name, files.config, self.prompts.tokenizer.eos_ids)
@@ -146,7 +147,7 @@ class Service:
                 options: dict[str, Any] = dict(visit.request.sampling)
                 params = SamplingParams(**options)
             live = LiveRequest(
-                visitor.request_id, tuple(token_ids.tolist()), params, self.prompts.tokenizer, self.plan.hash
+                visitor.request_id, tuple(token_ids.tolist()), params, self.prompts.tokenizer, self.plan_hash
             )
             live.visit = visit
             stream = Stream(self, live)

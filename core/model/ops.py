@@ -118,6 +118,15 @@ def attention(
     return out.permute(0, 3, 1, 2, 4).reshape(num_requests, num_queries, num_heads, head_size)
 
 
+def write_kv(
+    k: torch.Tensor, v: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, slots: torch.Tensor
+) -> None:
+    """Store k and v `[T, K, D]` at slots `[T]` of caches `[N, K, S, D]`: slot i is place i % S of block i // S."""
+    num_slots = k_cache.shape[2]
+    k_cache[slots // num_slots, :, slots % num_slots] = k
+    v_cache[slots // num_slots, :, slots % num_slots] = v
+
+
 def linear(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, out: torch.Tensor | None = None
 ) -> torch.Tensor:

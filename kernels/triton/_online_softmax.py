@@ -20,17 +20,14 @@ def attend(
     end,  # the keys
     stride_block,
     stride_slot,
-    scale,
-    window,
-    soft_cap,
     HEAD_SIZE: tl.constexpr,
     PADDED_SIZE: tl.constexpr,
     SLOTS: tl.constexpr,
     TILE_K: tl.constexpr,
     IS_MASKED: tl.constexpr,
-    HAS_WINDOW: tl.constexpr,
-    HAS_CAP: tl.constexpr,
-    PRECISION: tl.constexpr,
+    SCALE: tl.constexpr,
+    WINDOW: tl.constexpr,
+    SOFT_CAP: tl.constexpr,
 ):
     """The state after keys start to end. Scores are kept in powers of two; IS_MASKED is for what a query cannot see.
 
@@ -45,18 +42,16 @@ def attend(
         is_key = keys < end
         blocks = tl.load(table_ptr + keys // SLOTS, mask=is_key, other=0).to(tl.int64)
         offsets = blocks * stride_block + (keys % SLOTS) * stride_slot
-        k = tl.load(
-            k_ptr + offsets[None, :] + elements[:, None], mask=is_key[None, :] & is_element[:, None], other=0.0
-        )
-        scores = tl.dot(q, k, input_precision=PRECISION, out_dtype=acc.dtype) * scale
-        if HAS_CAP:
+        k = tl.load(k_ptr + offsets[None, :] + elements[:, None], mask=is_key[None, :] & is_element[:, None], other=0.0)
+        scores = tl.dot(q, k, input_precision="ieee", out_dtype=acc.dtype) * SCALE
+        if SOFT_CAP is not None:
             # tanh, in a form that no score overflows
-            scores = soft_cap * (1.0 - 2.0 / (1.0 + tl.exp(2.0 * scores / soft_cap)))
+            scores = SOFT_CAP * (1.0 - 2.0 / (1.0 + tl.exp(2.0 / SOFT_CAP * scores)))
         scores = scores * LOG2_E
         if IS_MASKED:
             is_seen = is_key[None, :] & (keys[None, :] <= positions[:, None])
-            if HAS_WINDOW:
-                is_seen = is_seen & (keys[None, :] > positions[:, None] - window)
+            if WINDOW is not None:
+                is_seen = is_seen & (keys[None, :] > positions[:, None] - WINDOW)
             scores = tl.where(is_seen, scores, float("-inf"))
         larger = tl.maximum(largest, tl.max(scores, 1))
         # where nothing was seen yet the largest is -inf, and -inf - -inf is not a number
@@ -64,11 +59,7 @@ def attend(
         weights = tl.exp2(scores - base[:, None])
         shrink = tl.exp2(largest - base)
         total = total * shrink + tl.sum(weights, 1)
-        v = tl.load(
-            v_ptr + offsets[:, None] + elements[None, :], mask=is_key[:, None] & is_element[None, :], other=0.0
-        )
-        acc = acc * shrink[:, None] + tl.dot(
-            weights.to(v.dtype), v, input_precision=PRECISION, out_dtype=acc.dtype
-        )
+        v = tl.load(v_ptr + offsets[:, None] + elements[None, :], mask=is_key[:, None] & is_element[None, :], other=0.0)
+        acc = acc * shrink[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee", out_dtype=acc.dtype)
         largest = larger
     return acc, largest, total

@@ -71,9 +71,6 @@ def flash_decode(
         k_cache.stride(1),
         k_cache.stride(2),
         block_table.stride(0),
-        scale,
-        window or 0,
-        soft_cap or 0.0,
         GROUP=group,
         MAX_QUERIES=max_queries,
         NUM_SPLITS=num_splits,
@@ -82,10 +79,10 @@ def flash_decode(
         SLOTS=num_slots,
         TILE_Q=max(16, triton.next_power_of_2(group * max_queries)),
         TILE_K=tile_k,
-        HAS_WINDOW=window is not None,
-        HAS_CAP=soft_cap is not None,
+        SCALE=scale,
+        WINDOW=window,
+        SOFT_CAP=soft_cap,
         IS_DOUBLE=q.dtype == torch.float64,
-        PRECISION="ieee",
         num_warps=4,
     )
     merge_kernel[(len(rows) * max_queries, num_heads)](
@@ -123,9 +120,6 @@ def decode_kernel(
     stride_kv_head,
     stride_slot,
     stride_table,
-    scale,
-    window,
-    soft_cap,
     GROUP: tl.constexpr,
     MAX_QUERIES: tl.constexpr,
     NUM_SPLITS: tl.constexpr,
@@ -134,10 +128,10 @@ def decode_kernel(
     SLOTS: tl.constexpr,
     TILE_Q: tl.constexpr,
     TILE_K: tl.constexpr,
-    HAS_WINDOW: tl.constexpr,
-    HAS_CAP: tl.constexpr,
+    SCALE: tl.constexpr,
+    WINDOW: tl.constexpr,
+    SOFT_CAP: tl.constexpr,
     IS_DOUBLE: tl.constexpr,
-    PRECISION: tl.constexpr,
 ):
     place, kv_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     row = tl.load(rows_ptr + place)
@@ -157,15 +151,15 @@ def decode_kernel(
 
     positions = before + queries
     first_seen = 0
-    if HAS_WINDOW:
-        first_seen = tl.maximum(before - window + 1, 0)
+    if WINDOW is not None:
+        first_seen = tl.maximum(before - WINDOW + 1, 0)
     num_tiles = tl.cdiv(context - first_seen, TILE_K)
     length = tl.cdiv(num_tiles, NUM_SPLITS) * TILE_K
     start = tl.minimum(first_seen + split * length, context)
     end = tl.minimum(start + length, context)
     # up to here every query sees every key
     all_seen = start
-    if not HAS_WINDOW:
+    if WINDOW is None:
         all_seen = tl.maximum(start, start + (tl.minimum(end, before + 1) - start) // TILE_K * TILE_K)
     wide = tl.float64 if IS_DOUBLE else tl.float32
     state = (
@@ -177,12 +171,12 @@ def decode_kernel(
     v_ptr += kv_head * stride_kv_head
     table_ptr += row * stride_table
     state = attend(
-        *(state, q, positions, k_ptr, v_ptr, table_ptr, start, all_seen, stride_block, stride_slot, scale),
-        *(window, soft_cap, HEAD_SIZE, PADDED_SIZE, SLOTS, TILE_K, False, HAS_WINDOW, HAS_CAP, PRECISION),
+        *(state, q, positions, k_ptr, v_ptr, table_ptr, start, all_seen, stride_block, stride_slot),
+        *(HEAD_SIZE, PADDED_SIZE, SLOTS, TILE_K, False, SCALE, WINDOW, SOFT_CAP),
     )
     acc, largest, total = attend(
-        *(state, q, positions, k_ptr, v_ptr, table_ptr, all_seen, end, stride_block, stride_slot, scale),
-        *(window, soft_cap, HEAD_SIZE, PADDED_SIZE, SLOTS, TILE_K, True, HAS_WINDOW, HAS_CAP, PRECISION),
+        *(state, q, positions, k_ptr, v_ptr, table_ptr, all_seen, end, stride_block, stride_slot),
+        *(HEAD_SIZE, PADDED_SIZE, SLOTS, TILE_K, True, SCALE, WINDOW, SOFT_CAP),
     )
     acc = acc / tl.where(total == 0.0, 1.0, total)[:, None]
     # -inf where nothing was seen: log2(0), which a compiler may not promise
@@ -225,7 +219,9 @@ def merge_kernel(
     weights = tl.exp2(sums - tl.where(largest == float("-inf"), 0.0, largest))
     total = tl.sum(weights, 0)
     parts = tl.load(
-        parts_ptr + part[:, None] * HEAD_SIZE + elements[None, :], mask=is_part[:, None] & is_element[None, :], other=0.0
+        parts_ptr + part[:, None] * HEAD_SIZE + elements[None, :],
+        mask=is_part[:, None] & is_element[None, :],
+        other=0.0,
     )
     merged = tl.sum(parts * weights[:, None], 0) / tl.where(total == 0.0, 1.0, total)
     token = (first_token + query).to(tl.int64)

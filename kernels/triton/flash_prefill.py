@@ -22,6 +22,8 @@ def queries_per_tile(group: int, tile_q: int) -> int:
 def default_tiles(head_size: int, dtype: torch.dtype) -> tuple[int, int, int]:
     """(rows, keys, warps) of a tile that fits the shared memory of sm_80, with room to load ahead."""
     size = triton.next_power_of_2(head_size) * dtype.itemsize
+    if dtype.itemsize > 2:
+        return 32, 32, 4
     if size <= 128:
         return 128, 64, 4
     return (128, 64, 8) if size <= 256 else (64, 32, 4)
@@ -44,9 +46,9 @@ def flash_prefill(
 ) -> None:
     """Fill `out` `[T, H, D]` for the queries of some tiles from q `[T, H, D]` and caches `[N, K, S, D]`.
 
-    tile_rows, tile_starts: `[P]` the row of each tile and its first query, by `queries_per_tile`; query_start `[B + 1]`,
-    context_lens `[B]`, block_table `[B, W]`: as in `Batch`, int32; tiles: (rows, keys, warps). Heads of q and out and
-    the last axis of the caches are dense, and both caches have the same strides.
+    tile_rows, tile_starts: `[P]` the row of each tile and its first query, a multiple of `queries_per_tile`;
+    query_start `[B + 1]`, context_lens `[B]`, block_table `[B, W]`: as in `Batch`, int32; tiles: (rows, keys, warps).
+    Heads of q and out and the last axis of the caches are dense, and both caches have the same strides.
     """
     num_heads, head_size = q.shape[1:]
     num_kv_heads, num_slots = k_cache.shape[1:3]
@@ -73,19 +75,16 @@ def flash_prefill(
         block_table.stride(0),
         out.stride(0),
         out.stride(1),
-        scale,
-        window or 0,
-        soft_cap or 0.0,
         GROUP=group,
         HEAD_SIZE=head_size,
         PADDED_SIZE=max(16, triton.next_power_of_2(head_size)),
         SLOTS=num_slots,
         TILE_Q=max(tile_q, triton.next_power_of_2(group)),
         TILE_K=tile_k,
-        HAS_WINDOW=window is not None,
-        HAS_CAP=soft_cap is not None,
+        SCALE=scale,
+        WINDOW=window,
+        SOFT_CAP=soft_cap,
         IS_DOUBLE=q.dtype == torch.float64,
-        PRECISION="ieee",
         num_warps=num_warps,
     )
 
@@ -109,19 +108,16 @@ def prefill_kernel(
     stride_table,
     stride_out_token,
     stride_out_head,
-    scale,
-    window,
-    soft_cap,
     GROUP: tl.constexpr,
     HEAD_SIZE: tl.constexpr,
     PADDED_SIZE: tl.constexpr,
     SLOTS: tl.constexpr,
     TILE_Q: tl.constexpr,
     TILE_K: tl.constexpr,
-    HAS_WINDOW: tl.constexpr,
-    HAS_CAP: tl.constexpr,
+    SCALE: tl.constexpr,
+    WINDOW: tl.constexpr,
+    SOFT_CAP: tl.constexpr,
     IS_DOUBLE: tl.constexpr,
-    PRECISION: tl.constexpr,
 ):
     tile, kv_head = tl.program_id(0), tl.program_id(1)
     row = tl.load(tile_rows_ptr + tile)
@@ -142,12 +138,12 @@ def prefill_kernel(
 
     positions = before + queries
     first_seen = 0
-    if HAS_WINDOW:
-        first_seen = tl.maximum(before + start - window + 1, 0)
+    if WINDOW is not None:
+        first_seen = tl.maximum(before + start - WINDOW + 1, 0)
     end = before + tl.minimum(start + TILE_Q // GROUP, num_queries)
     # up to here every query of the tile sees every key
     all_seen = first_seen
-    if not HAS_WINDOW:
+    if WINDOW is None:
         all_seen = (before + start + 1) // TILE_K * TILE_K
     wide = tl.float64 if IS_DOUBLE else tl.float32
     state = (
@@ -159,12 +155,12 @@ def prefill_kernel(
     v_ptr += kv_head * stride_kv_head
     table_ptr += row * stride_table
     state = attend(
-        *(state, q, positions, k_ptr, v_ptr, table_ptr, first_seen, all_seen, stride_block, stride_slot, scale),
-        *(window, soft_cap, HEAD_SIZE, PADDED_SIZE, SLOTS, TILE_K, False, HAS_WINDOW, HAS_CAP, PRECISION),
+        *(state, q, positions, k_ptr, v_ptr, table_ptr, first_seen, all_seen, stride_block, stride_slot),
+        *(HEAD_SIZE, PADDED_SIZE, SLOTS, TILE_K, False, SCALE, WINDOW, SOFT_CAP),
     )
     acc, _, total = attend(
-        *(state, q, positions, k_ptr, v_ptr, table_ptr, all_seen, end, stride_block, stride_slot, scale),
-        *(window, soft_cap, HEAD_SIZE, PADDED_SIZE, SLOTS, TILE_K, True, HAS_WINDOW, HAS_CAP, PRECISION),
+        *(state, q, positions, k_ptr, v_ptr, table_ptr, all_seen, end, stride_block, stride_slot),
+        *(HEAD_SIZE, PADDED_SIZE, SLOTS, TILE_K, True, SCALE, WINDOW, SOFT_CAP),
     )
     # a query that sees nothing gets zeros
     acc = acc / tl.where(total == 0.0, 1.0, total)[:, None]

@@ -14,7 +14,7 @@ def write_kv(
 ) -> None:
     """As the reference, into caches `[N, K, S, D]`: k and v `[T, K, D]` with dense heads, slots `[T]` int32."""
     num_tokens, num_heads, size = k.shape
-    assert k.shape == v.shape and k.stride() == v.stride() and k.stride(2) == k_cache.stride(3) == 1
+    assert k.shape == v.shape and k.stride(2) == v.stride(2) == k_cache.stride(3) == 1
     assert k_cache.shape == v_cache.shape and k_cache.stride() == v_cache.stride()
     assert k_cache.shape[1] == num_heads and k_cache.shape[3] == size and slots.shape == (num_tokens,)
     write_kernel[(num_tokens,)](
@@ -25,6 +25,8 @@ def write_kv(
         slots,
         k.stride(0),
         k.stride(1),
+        v.stride(0),
+        v.stride(1),
         k_cache.stride(0),
         k_cache.stride(1),
         k_cache.stride(2),
@@ -44,8 +46,10 @@ def write_kernel(
     k_cache_ptr,
     v_cache_ptr,
     slots_ptr,
-    stride_token,
-    stride_head,
+    stride_k_token,
+    stride_k_head,
+    stride_v_token,
+    stride_v_head,
     stride_block,
     stride_kv_head,
     stride_slot,
@@ -60,8 +64,9 @@ def write_kernel(
     heads = tl.arange(0, PADDED_HEADS)[:, None]
     elements = tl.arange(0, PADDED_SIZE)[None, :]
     is_inside = (heads < NUM_HEADS) & (elements < SIZE)
-    source = token * stride_token + heads * stride_head + elements
     target = (slot // SLOTS).to(tl.int64) * stride_block + (slot % SLOTS) * stride_slot
     target += heads * stride_kv_head + elements
-    tl.store(k_cache_ptr + target, tl.load(k_ptr + source, mask=is_inside), mask=is_inside)
-    tl.store(v_cache_ptr + target, tl.load(v_ptr + source, mask=is_inside), mask=is_inside)
+    k = tl.load(k_ptr + token * stride_k_token + heads * stride_k_head + elements, mask=is_inside)
+    v = tl.load(v_ptr + token * stride_v_token + heads * stride_v_head + elements, mask=is_inside)
+    tl.store(k_cache_ptr + target, k, mask=is_inside)
+    tl.store(v_cache_ptr + target, v, mask=is_inside)

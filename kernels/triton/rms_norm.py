@@ -31,7 +31,7 @@ def rms_norm(
         total,
         x.stride(0),
         x.stride(0) if residual is None else residual.stride(0),
-        eps,
+        EPS=eps,
         SIZE=size,
         PADDED_SIZE=padded_size,
         HAS_RESIDUAL=residual is not None,
@@ -50,7 +50,7 @@ def rms_norm_kernel(
     total_ptr,
     stride_x,
     stride_residual,
-    eps,
+    EPS: tl.constexpr,
     SIZE: tl.constexpr,
     PADDED_SIZE: tl.constexpr,
     HAS_RESIDUAL: tl.constexpr,
@@ -67,7 +67,7 @@ def rms_norm_kernel(
         h = (h.to(wide) + residual.to(wide)).to(h.dtype)
         tl.store(total_ptr + row * SIZE + elements, h, mask=is_inside)
     h = h.to(wide)
-    normed = h / tl.sqrt(tl.sum(h * h, 0) / SIZE + eps)
+    normed = h / tl.sqrt(tl.sum(h * h, 0) / SIZE + EPS)
     weight = tl.load(weight_ptr + elements, mask=is_inside, other=0.0)
     # a weight of x's dtype multiplies after the rounding to it, a wider one before
     normed = normed.to(weight.dtype).to(wide) * weight.to(wide)

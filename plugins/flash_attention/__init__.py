@@ -6,12 +6,16 @@ score matrix takes. Costs nothing but another order of the same sums. FlashAtten
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ...core.config import PluginConfig
 from ...core.hooks import hookimpl
-from ...core.interfaces import AttentionImpl, KVCodec
+from ...core.interfaces import KVCodec
 from ...core.records import TOKEN_EQUAL, Device, LayerSpec, Refusal
+
+if TYPE_CHECKING:
+    from .sdpa import FusedAttention
+    from .tiled import TiledAttention
 
 
 class FlashAttention:
@@ -31,12 +35,14 @@ class FlashAttention:
         self.config = config
 
     @hookimpl
-    def attention_impl(self, layer: LayerSpec, codec: KVCodec, device: Device) -> AttentionImpl | Refusal:
+    def attention_impl(
+        self, layer: LayerSpec, codec: KVCodec, device: Device
+    ) -> TiledAttention | FusedAttention | Refusal:
         backend, reason = self._choose(device)
         if backend == "triton":
-            from . import paged
+            from . import tiled
 
-            return paged.refusal(layer, codec, device) or paged.PagedAttention(layer, reason)
+            return tiled.refusal(layer, codec, device) or tiled.TiledAttention(layer, device, reason)
         from . import sdpa
 
         return sdpa.refusal(layer, device) or sdpa.FusedAttention(layer, codec, device.dtype, reason)

@@ -154,7 +154,7 @@ def link_model(name: str, folder: Path) -> None:
 
 @contextlib.contextmanager
 def opened(found: Found, folder: Path) -> Iterator[list[Side]]:
-    """Start the sides one after the other, and say how that went; one that cannot start is left out."""
+    """The sides, started one after the other, which is told; one that cannot start is left out."""
     sides: list[Side] = []
     with contextlib.ExitStack() as stack:
         for name, command in found.commands.items():
@@ -178,6 +178,7 @@ def measure(sides: Sequence[Side], point: Point, num_runs: int) -> dict[str, lis
     for run in range(num_runs + 1):
         for side in sides:
             taken = side.run(point)
+            print(f"{point} run {run} {side.name} {taken:.3f} s", file=sys.stderr, flush=True)
             if run:
                 seconds[side.name].append(taken)
     return seconds
@@ -223,6 +224,8 @@ def main() -> int:
     parser.add_argument("--model", default=MODEL, help="(%(default)s)")
     parser.add_argument("--json", action="store_true", help="print the seconds of every run as JSON at the end")
     args, options = parser.parse_known_args()
+    # so that the other processes are ended with this one
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     if not RAW.is_file():
         sys.exit(f"there is no {RAW}, by whose definition the others are measured")
     points = parse_points(args.points)

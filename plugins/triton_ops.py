@@ -1,0 +1,46 @@
+"""Norm, rotary positions and activation as Triton kernels, each in one pass over its input.
+
+Buys what PyTorch loses between its operations on a GPU: a launch each, and a read and a write of everything in between.
+Costs a second or two of compiling when a model is first run; the results are kept on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..core.config import PluginConfig
+from ..core.hooks import hookimpl
+from ..core.records import TOKEN_EQUAL, Device, Refusal
+
+
+class TritonOps:
+    """Triton kernels for norms, rotary positions and activations."""
+
+    name = "triton_ops"
+    equivalence = TOKEN_EQUAL
+    requires: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    hook_api = (1, 0)
+
+    class Config(PluginConfig):
+        """Nothing to set: sizes of tiles follow from the model's."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    @hookimpl
+    def fused_ops(self, op: str, device: Device) -> Callable[..., Any] | Refusal | None:
+        if op not in ("rms_norm", "rope", "act_mul"):
+            return None
+        from ..kernels.triton._support import unusable
+
+        reason = unusable(device.type, device.dtype)
+        if reason:
+            return Refusal((reason,))
+        from ..kernels.triton.act_mul import act_mul
+        from ..kernels.triton.rms_norm import rms_norm
+        from ..kernels.triton.rope import rope
+
+        ops: dict[str, Callable[..., Any]] = {"rms_norm": rms_norm, "rope": rope, "act_mul": act_mul}
+        return ops[op]
