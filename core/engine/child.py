@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import deque
@@ -17,8 +18,11 @@ from pathlib import Path
 import zmq
 
 from ..config import Config
+from ..errors import ConfigError
 from .messages import ForEngine, ForGateway, Start, decode_for_gateway, encode
 
+LONGEST_NAME = 16
+"""Bytes of a socket's name in its folder, and of the separator before it."""
 TAIL_LINES = 50
 """Lines of the log that are kept for the cause of a death."""
 
@@ -166,6 +170,19 @@ class Child:
         words = last_error(self.tail)
         how = f"was ended by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"ended with status {code}"
         return f"the engine {how}: {words}" if words else f"the engine {how}"
+
+
+def private_folder() -> Path:
+    """A new one for the sockets of one gateway. Raises ConfigError where none can be had, or none with a short path."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="switchgear-"))
+    except OSError as error:
+        reason = error.strerror
+        raise ConfigError(f"no temporary directory can be made ({reason}): set TMPDIR to a place for it") from error
+    if len(os.fsencode(folder)) + LONGEST_NAME > zmq.IPC_PATH_MAX_LEN:
+        folder.rmdir()
+        raise ConfigError(f"the path {folder} is too long for a socket in it: set TMPDIR to a shorter one")
+    return folder
 
 
 def last_error(lines: Iterable[str]) -> str:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import shutil
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ from ..errors import SwitchgearError
 from ..plan import EffectivePlan
 from ..records import IntArray, Limits, Pooling
 from ..sampling_params import SamplingParams
-from .child import Child
+from .child import Child, private_folder
 from .emission import Emission
 from .messages import (
     Abort,
@@ -43,6 +43,8 @@ from .messages import (
     Step,
     Stop,
 )
+
+logger = logging.getLogger(__name__)
 
 State = Literal["loading", "ready", "down", "failed", "closed"]
 
@@ -88,7 +90,7 @@ class EngineClient:
         self._on_down = on_down
         self._loop: asyncio.AbstractEventLoop | None = None
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._folder = Path(tempfile.mkdtemp(prefix="switchgear-"))
+        self._folder = private_folder()
         self._child: Child | None = None
         self._restarts: deque[float] = deque()
         self._settled = asyncio.Event()
@@ -174,6 +176,7 @@ class EngineClient:
             self._fail(f"{self.cause}; and it cannot be started again: {error.strerror}")
         else:
             self._attach()
+            logger.warning("%s; it is started again (%d of %d)", self.cause, len(self._restarts), self.max_restarts)
 
     def _fail(self, cause: str) -> None:
         self.state, self.cause = "failed", cause

@@ -124,13 +124,16 @@ class Handlers:
         wire = self.gateway.wire
         call = parse_tokenize(await self._body(request), wire)
         self.gateway.doors.check_prompts([call.ask], "messages" if call.ask.messages else "prompt")
-        token_ids = await asyncio.to_thread(self._encode, call.ask)
+        with self.gateway.doors.inside():
+            token_ids = await asyncio.to_thread(self._encode, call.ask)
         return json_response(render_tokenize(call, token_ids, wire, lambda token_id: self._decode([token_id])))
 
     async def detokenize(self, request: Request) -> Response:
         self._caller(request)
         token_ids = parse_detokenize(await self._body(request), self.gateway.wire)
-        return json_response(render_detokenize(await asyncio.to_thread(self._decode, token_ids)))
+        with self.gateway.doors.inside():
+            text = await asyncio.to_thread(self._decode, token_ids)
+        return json_response(render_detokenize(text))
 
     def _encode(self, ask: Ask) -> list[int]:
         prompts = self.service.prompts
@@ -202,7 +205,8 @@ class Handlers:
         return self.gateway.keys.caller_of(request.headers, host)
 
     async def _body(self, request: Request) -> bytes:
-        return await read_body(request.scope, request.receive, self.gateway.config.max_body_bytes)
+        with self.gateway.doors.reading():
+            return await read_body(request.scope, request.receive, self.gateway.config.max_body_bytes)
 
 
 def visitor_of(caller: Caller, prefix: str, priority: int, deadline_seconds: float | None) -> Visitor:

@@ -24,3 +24,25 @@ class Ask:
     """Whether a text gets the tokens that the tokenizer puts around one, such as BOS. A template puts its own."""
     default_max_tokens: bool = False
     """No `max_tokens` was given: the output may fill what the model's context leaves; `params` has a placeholder."""
+
+    @property
+    def size(self) -> int:
+        """Characters or token ids of all that has to be read, which for a conversation is what its template gets."""
+        return num_characters((self.messages, self.template)) if self.messages else len(self.prompt)
+
+
+def num_characters(value: Any) -> int:
+    """Of every text in lists and dicts of any depth; what is no text counts as one."""
+    num, pending = 0, [value]
+    while pending:
+        match pending.pop():
+            case str(text):
+                num += len(text)
+            case dict(entries):
+                pending += entries.keys()
+                pending += entries.values()
+            case list(parts) | tuple(parts):
+                pending += parts
+            case _:
+                num += 1
+    return num

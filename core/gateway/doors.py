@@ -57,6 +57,7 @@ class Doors:
         self.why_not = why_not
         self.is_closing = False
         self.num_open = 0
+        self.num_reading = 0
         self._num_refused = 0
         """Since somebody left: each of them waits for one more to leave."""
         self._rate = ServiceRate(clock)
@@ -90,6 +91,17 @@ class Doors:
             if self.num_open == 0:
                 self._is_empty.set()
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """For as long as a body is read. They take memory, so that no more are read than may be inside."""
+        if self.num_reading >= self.max_open:
+            raise too_many(f"This server reads {self.max_open} requests at once; try again later.")
+        self.num_reading += 1
+        try:
+            yield
+        finally:
+            self.num_reading -= 1
+
     def _wait(self) -> float:
         """Seconds until as many have left as were refused since the last one left."""
         rate = self._rate.per_second()
@@ -97,7 +109,7 @@ class Doors:
 
     def check_prompts(self, asks: Iterable[Ask], field: str) -> None:
         """Raise ApiError for prompts that are too long to even be read. field: where the body has them."""
-        size = sum(size_of(ask) for ask in asks)
+        size = sum(ask.size for ask in asks)
         if size > self.max_characters:
             text = f"`{field}` has {size} characters or token ids, and this server takes {self.max_characters} at most"
             raise bad_request(f"{text}; send less.", field, "context_length_exceeded")
@@ -109,12 +121,6 @@ class Doors:
     async def empty(self) -> None:
         """Return when nobody is inside."""
         await self._is_empty.wait()
-
-
-def size_of(ask: Ask) -> int:
-    if ask.messages:
-        return sum(len(str(message.get("content"))) for message in ask.messages)
-    return len(ask.prompt)
 
 
 def closing() -> ApiError:

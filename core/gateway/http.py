@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import SwitchgearError
-from .openai.errors import ApiError, api_error_of, method_not_allowed, not_found, too_large
+from .openai.errors import ApiError, api_error_of, method_not_allowed, not_found, too_large, too_slow
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +24,8 @@ T = TypeVar("T")
 
 VALID_ID = re.compile(rb"[\w.:/+=@-]{1,128}", re.ASCII)
 """Of an inbound request id: nothing that could break a header, a log or a label."""
+BODY_SECONDS = 60.0
+"""How long a client may take to send a body: what has come of it is kept in memory."""
 SHOWN_PATH = 100
 """Characters of an unknown path that an error repeats."""
 
@@ -113,21 +115,25 @@ def json_response(body: bytes, status: int = 200, headers: dict[str, str] | None
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
-    """The whole body. Raises ApiError beyond `limit` bytes, without keeping them, and ClientLeft."""
+    """The whole body. Raises ApiError beyond `limit` bytes, without keeping them, or too late, and ClientLeft."""
     message = f"The body is larger than {limit} bytes, which is the most this server takes; send less at once."
     for name, value in scope["headers"]:
         if name == b"content-length" and int(value) > limit:
             raise too_large(message)
     body = bytearray()
-    while True:
-        part = await receive()
-        if part["type"] == "http.disconnect":
-            raise ClientLeft
-        body += part["body"]
-        if len(body) > limit:
-            raise too_large(message)
-        if not part["more_body"]:
-            return bytes(body)
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            while True:
+                part = await receive()
+                if part["type"] == "http.disconnect":
+                    raise ClientLeft
+                body += part["body"]
+                if len(body) > limit:
+                    raise too_large(message)
+                if not part["more_body"]:
+                    return bytes(body)
+    except TimeoutError:
+        raise too_slow(f"The body did not come within {BODY_SECONDS:g} seconds; send it faster.") from None
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:

@@ -40,7 +40,8 @@ class Keys:
     def load(cls, path: Path) -> Keys:
         """Read a file with a line for each key: `sha256:HEX TENANT [admin]`. Raises ConfigError with the line."""
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
+            # some editors put a mark in front, which is no part of the first line
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"cannot read the API keys in {path}: {error}") from error
         callers: dict[bytes, Caller] = {}

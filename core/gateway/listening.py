@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import socket
+import sys
 
 from ..errors import ConfigError
 
 BACKLOG = 2048
 """Connections that may wait until the event loop runs, or is busy."""
+
+UNREAD_SECONDS = 60
+"""How long a client may leave untouched what was sent to it, and where it is gone without a word, until it has left.
+
+Until then it has a place in the server, and its answer grows.
+"""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -17,6 +24,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            watch_clients(listener)
             listener.bind(address)
             listener.listen(BACKLOG)
         except OSError:
@@ -28,6 +36,15 @@ def listen(host: str, port: int) -> socket.socket:
             f"cannot listen on {host} port {port} ({reason}): choose others with --host and --port"
         ) from error
     return listener
+
+
+def watch_clients(listener: socket.socket) -> None:
+    """Let the system cut the connections that this socket will take, where their clients have stopped to take part."""
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if sys.platform == "linux":
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, UNREAD_SECONDS // 2)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, UNREAD_SECONDS // 4)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_SECONDS * 1000)
 
 
 def url_of(listener: socket.socket) -> str:

@@ -139,7 +139,11 @@ class Service:
             priority=visitor.priority,
         )
         visit = self.ingress.visit(request)
-        await self.ingress.enter(visit)
+        try:
+            async with asyncio.timeout_at(visitor.deadline):
+                await self.ingress.enter(visit)
+        except TimeoutError:
+            raise deadline_exceeded() from None
         try:
             if visit.request.prompt != request.prompt:
                 token_ids = self.prompts.encode(visit.request.prompt, add_special=not ask.messages)
@@ -168,8 +172,7 @@ class Service:
         """Token ids, and the text they are of unless ids were given."""
         if ask.messages:
             read = partial(self.prompts.encode_chat, ask.messages, **ask.template)
-            size = sum(len(str(message.get("content"))) for message in ask.messages)
-            return await asyncio.to_thread(read) if size > LONG_PROMPT else read()
+            return await asyncio.to_thread(read) if ask.size > LONG_PROMPT else read()
         encode = partial(self.prompts.encode, ask.prompt, ask.add_special)
         token_ids = await asyncio.to_thread(encode) if len(ask.prompt) > LONG_PROMPT else encode()
         return token_ids, ask.prompt if isinstance(ask.prompt, str) else None

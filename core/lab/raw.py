@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ..config import Config
@@ -79,6 +80,7 @@ class RawEngine:
         self.llm = LLM.from_config(config)
         self.startup_seconds = time.perf_counter() - started
         self.spec: ModelSpec = find(config).spec
+        self.vocab_size = self.spec.vocab_size
         self.random = random.Random(0)
         self.run(WARM_UP)
 
@@ -100,7 +102,7 @@ class RawEngine:
 
     def run(self, point: Point) -> float:
         """Seconds that the point takes once. Raises RequestError if a request fails."""
-        prompts = self._random_prompts(point.num_requests, point.input_len)
+        prompts = self.random_prompts(point)
         params = SamplingParams(max_tokens=point.output_len, ignore_eos=True, temperature=0.0)
         start = time.perf_counter()
         results = self.llm.generate(prompts, params)
@@ -110,10 +112,11 @@ class RawEngine:
         assert all(len(result.token_ids) == point.output_len for result in results)
         return seconds
 
-    def _random_prompts(self, num_prompts: int, length: int) -> list[list[int]]:
-        has_ids = self.spec.vocab_size >= END_ID
-        first, end = (FIRST_ID, END_ID) if has_ids else (0, self.spec.vocab_size)
-        return [[self.random.randrange(first, end) for _ in range(length)] for _ in range(num_prompts)]
+    def random_prompts(self, point: Point) -> list[list[int]]:
+        """Other ones with every call."""
+        first, end = (FIRST_ID, END_ID) if self.vocab_size >= END_ID else (0, self.vocab_size)
+        draw = partial(self.random.randrange, first, end)
+        return [[draw() for _ in range(point.input_len)] for _ in range(point.num_requests)]
 
     def close(self) -> None:
         self.llm.close()

@@ -26,6 +26,7 @@ def act_mul(gate_up: torch.Tensor, activation: str) -> torch.Tensor:
         size,
         ACTIVATIONS[activation],
         ELEMENTS[gate_up.dtype],
+        library.level,
         torch.get_num_threads(),
     )
     return out

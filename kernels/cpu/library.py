@@ -29,19 +29,23 @@ SIGNATURES = {
     "switchgear_linear": (None, c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_int64, c_int32, c_int32),
     "switchgear_rms_norm": (
         *(None, c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_int64, c_int64),
-        *(c_double, c_int32, c_int32, c_int32),
+        *(c_double, c_int32, c_int32, c_int32, c_int32),
     ),
     "switchgear_rope": (
         *(None, c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_int64),
-        *(c_int32, c_int32),
+        *(c_int32, c_int32, c_int32),
     ),
-    "switchgear_act_mul": (None, c_void_p, c_int64, c_void_p, c_int64, c_int64, c_int32, c_int32, c_int32),
+    "switchgear_act_mul": (*(None, c_void_p, c_int64, c_void_p, c_int64, c_int64, c_int32, c_int32, c_int32, c_int32),),
 }
 """Each function's result and arguments."""
 
 
 class Unusable(Exception):
     """The native kernels cannot be used here; the text says why and what helps."""
+
+
+class NotBuilt(Unusable):
+    """There is no library of these sources; building it helps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +74,16 @@ def native() -> Library:
 def load(path: Path) -> Library:
     """Load a library and check that it was built from the sources that lie here, if any do. Raises Unusable."""
     if not path.is_file():
-        raise Unusable(f"the native kernels are not built; {remedy()}")
+        raise NotBuilt(f"the native kernels are not built; {remedy()}")
     try:
         functions = ctypes.CDLL(str(path))
         for name, (result, *arguments) in SIGNATURES.items():
             function = getattr(functions, name)
             function.restype, function.argtypes = result, arguments
     except (OSError, AttributeError) as error:
-        raise Unusable(f"the native kernels cannot be loaded ({error}); {remedy()}") from error
+        raise NotBuilt(f"the native kernels cannot be loaded ({error}); {remedy()}") from error
     if build.sources() and functions.switchgear_source_hash().decode() != build.source_hash():
-        raise Unusable(f"the native kernels were built from other sources than these; {remedy()}")
+        raise NotBuilt(f"the native kernels were built from other sources than these; {remedy()}")
     level = functions.switchgear_level()
     if not level:
         raise Unusable("the native kernels need a processor with AVX2 and FMA")

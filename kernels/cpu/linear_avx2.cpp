@@ -1,7 +1,7 @@
 // Linears on any processor with AVX2. bfloat16 is widened to float32 in registers, and multiplied as such.
 #include <immintrin.h>
 
-#include "lanes_avx2.h"
+#include "lanes.h"
 #include "linear_float.h"
 
 namespace {

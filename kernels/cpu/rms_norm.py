@@ -37,6 +37,7 @@ def rms_norm(
         eps,
         ELEMENTS[x.dtype],
         ELEMENTS[weight.dtype],
+        library.level,
         torch.get_num_threads(),
     )
     return out, total

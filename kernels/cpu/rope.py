@@ -29,6 +29,7 @@ def rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         size,
         half,
         ELEMENTS[x.dtype],
+        library.level,
         torch.get_num_threads(),
     )
     return out

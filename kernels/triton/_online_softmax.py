@@ -8,18 +8,18 @@ import triton.language as tl
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def attend(
-    state,  # (acc `[M, D]`, largest `[M]`, total `[M]`) of the keys before
-    q,  # `[M, D]`
-    positions,  # `[M]` of the queries
-    k_ptr,
-    v_ptr,  # of the KV head, `[N, S, D]`
-    table_ptr,  # of the row, its blocks in order
-    start,
-    end,  # the keys
-    stride_block,
-    stride_slot,
+    state: tl.tuple,  # (acc `[M, D]`, largest `[M]`, total `[M]`) of the keys before
+    q: tl.tensor,  # `[M, D]`
+    positions: tl.tensor,  # `[M]` of the queries
+    k_ptr: tl.tensor,
+    v_ptr: tl.tensor,  # of the KV head, `[N, S, D]`
+    table_ptr: tl.tensor,  # of the row, its blocks in order
+    start: tl.tensor,
+    end: tl.tensor,  # the keys
+    stride_block: int,
+    stride_slot: int,
     HEAD_SIZE: tl.constexpr,
     PADDED_SIZE: tl.constexpr,
     SLOTS: tl.constexpr,
@@ -28,7 +28,7 @@ def attend(
     SCALE: tl.constexpr,
     WINDOW: tl.constexpr,
     SOFT_CAP: tl.constexpr,
-):
+) -> tl.tuple:
     """The state after keys start to end. Scores are kept in powers of two; IS_MASKED is for what a query cannot see.
 
     Keys from `end` on are not read: what lies there may be no number. Without IS_MASKED, end - start is a multiple of
@@ -46,7 +46,9 @@ def attend(
         scores = tl.dot(q, k, input_precision="ieee", out_dtype=acc.dtype) * SCALE
         if SOFT_CAP is not None:
             # tanh, in a form that no score overflows
-            scores = SOFT_CAP * (1.0 - 2.0 / (1.0 + tl.exp(2.0 / SOFT_CAP * scores)))
+            shrunk = tl.exp(-2.0 / SOFT_CAP * tl.abs(scores))
+            capped = SOFT_CAP * (1.0 - shrunk) / (1.0 + shrunk)
+            scores = tl.where(scores < 0, -capped, capped)
         scores = scores * LOG2_E
         if IS_MASKED:
             is_seen = is_key[None, :] & (keys[None, :] <= positions[:, None])

@@ -10,7 +10,8 @@ REFERENCE = "act_mul"
 
 TILE = 1024
 ROOT_HALF = tl.constexpr(0.7071067811865476)
-ROOT_TWO_OVER_PI = tl.constexpr(0.7978845608028654)
+TWO_ROOTS = tl.constexpr(1.5957691216057308)
+"""2 sqrt(2 / pi)."""
 
 
 def act_mul(gate_up: torch.Tensor, activation: str) -> torch.Tensor:
@@ -31,10 +32,16 @@ def act_mul(gate_up: torch.Tensor, activation: str) -> torch.Tensor:
     return out
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def act_mul_kernel(
-    gate_up_ptr, out_ptr, stride, size, ACTIVATION: tl.constexpr, TILE: tl.constexpr, IS_DOUBLE: tl.constexpr
-):
+    gate_up_ptr: tl.tensor,
+    out_ptr: tl.tensor,
+    stride: int,
+    size: int,
+    ACTIVATION: tl.constexpr,
+    TILE: tl.constexpr,
+    IS_DOUBLE: tl.constexpr,
+) -> None:
     row = tl.program_id(0).to(tl.int64)
     elements = tl.program_id(1) * TILE + tl.arange(0, TILE)
     is_inside = elements < size
@@ -42,13 +49,19 @@ def act_mul_kernel(
     gate = tl.load(gate_up_ptr + row * stride + elements, mask=is_inside, other=0.0).to(wide)
     up = tl.load(gate_up_ptr + row * stride + size + elements, mask=is_inside, other=0.0).to(wide)
     if ACTIVATION == "silu":
-        gate = gate / (1.0 + tl.exp(-gate))
+        gate = gate * sigmoid(gate)
     elif ACTIVATION == "gelu":
         gate = 0.5 * gate * (1.0 + tl.erf(gate * ROOT_HALF))
     elif ACTIVATION == "gelu_tanh":
-        # 0.5 + 0.5 tanh(y) is 1 / (1 + exp(-2y))
-        gate = gate / (1.0 + tl.exp(-2.0 * ROOT_TWO_OVER_PI * (gate + 0.044715 * gate * gate * gate)))
+        # 0.5 + 0.5 tanh(y) is sigmoid(2y)
+        gate = gate * sigmoid((gate + 0.044715 * gate * gate * gate) * TWO_ROOTS)
     else:
         tl.static_assert(ACTIVATION == "relu")
         gate = tl.maximum(gate, 0.0)
     tl.store(out_ptr + row * size + elements, (gate * up).to(out_ptr.dtype.element_ty), mask=is_inside)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def sigmoid(x: tl.tensor) -> tl.tensor:
+    # exp(80) is near the end of float32, and beyond it nothing of the activation is left
+    return 1.0 / (1.0 + tl.exp(tl.minimum(-x, 80.0)))

@@ -51,6 +51,7 @@ def flash_decode(
     assert group * num_kv_heads == num_heads and k_cache.shape == v_cache.shape and k_cache.shape[3] == head_size
     assert q.stride(2) == out.stride(2) == k_cache.stride(3) == 1 and out.shape == q.shape
     assert k_cache.stride() == v_cache.stride() and block_table.stride(1) == 1
+    assert all(x.is_contiguous() for x in (rows, query_start, context_lens))
     wide = torch.promote_types(q.dtype, torch.float32)
     parts = q.new_empty((len(rows), max_queries, num_heads, num_splits, head_size), dtype=wide)
     sums = q.new_empty(parts.shape[:-1], dtype=wide)
@@ -103,23 +104,23 @@ def flash_decode(
     )
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def decode_kernel(
-    q_ptr,
-    k_ptr,
-    v_ptr,
-    rows_ptr,
-    query_start_ptr,
-    context_lens_ptr,
-    table_ptr,
-    parts_ptr,
-    sums_ptr,
-    stride_q_token,
-    stride_q_head,
-    stride_block,
-    stride_kv_head,
-    stride_slot,
-    stride_table,
+    q_ptr: tl.tensor,
+    k_ptr: tl.tensor,
+    v_ptr: tl.tensor,
+    rows_ptr: tl.tensor,
+    query_start_ptr: tl.tensor,
+    context_lens_ptr: tl.tensor,
+    table_ptr: tl.tensor,
+    parts_ptr: tl.tensor,
+    sums_ptr: tl.tensor,
+    stride_q_token: int,
+    stride_q_head: int,
+    stride_block: int,
+    stride_kv_head: int,
+    stride_slot: int,
+    stride_table: int,
     GROUP: tl.constexpr,
     MAX_QUERIES: tl.constexpr,
     NUM_SPLITS: tl.constexpr,
@@ -132,7 +133,7 @@ def decode_kernel(
     WINDOW: tl.constexpr,
     SOFT_CAP: tl.constexpr,
     IS_DOUBLE: tl.constexpr,
-):
+) -> None:
     place, kv_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     row = tl.load(rows_ptr + place)
     first_token = tl.load(query_start_ptr + row)
@@ -187,22 +188,22 @@ def decode_kernel(
     tl.store(sums_ptr + part, log_sum, mask=is_query)
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def merge_kernel(
-    parts_ptr,
-    sums_ptr,
-    rows_ptr,
-    query_start_ptr,
-    out_ptr,
-    stride_out_token,
-    stride_out_head,
+    parts_ptr: tl.tensor,
+    sums_ptr: tl.tensor,
+    rows_ptr: tl.tensor,
+    query_start_ptr: tl.tensor,
+    out_ptr: tl.tensor,
+    stride_out_token: int,
+    stride_out_head: int,
     NUM_HEADS: tl.constexpr,
     MAX_QUERIES: tl.constexpr,
     NUM_SPLITS: tl.constexpr,
     PADDED_SPLITS: tl.constexpr,
     HEAD_SIZE: tl.constexpr,
     PADDED_SIZE: tl.constexpr,
-):
+) -> None:
     place, head = tl.program_id(0), tl.program_id(1)
     row = tl.load(rows_ptr + place // MAX_QUERIES)
     query = place % MAX_QUERIES

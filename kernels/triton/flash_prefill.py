@@ -16,7 +16,8 @@ REFERENCE = "attention"
 
 def queries_per_tile(group: int, tile_q: int) -> int:
     """Queries in a tile of `tile_q` rows, where each has `group` heads."""
-    return max(tile_q, triton.next_power_of_2(group)) // group
+    rows: int = max(tile_q, triton.next_power_of_2(group))
+    return rows // group
 
 
 def default_tiles(head_size: int, dtype: torch.dtype) -> tuple[int, int, int]:
@@ -56,6 +57,7 @@ def flash_prefill(
     assert group * num_kv_heads == num_heads and k_cache.shape == v_cache.shape and k_cache.shape[3] == head_size
     assert q.stride(2) == out.stride(2) == k_cache.stride(3) == 1 and out.shape == q.shape
     assert k_cache.stride() == v_cache.stride() and block_table.stride(1) == 1
+    assert all(x.is_contiguous() for x in (tile_rows, tile_starts, query_start, context_lens))
     tile_q, tile_k, num_warps = tiles
     prefill_kernel[(len(tile_rows), num_kv_heads)](
         q,
@@ -89,25 +91,25 @@ def flash_prefill(
     )
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def prefill_kernel(
-    q_ptr,
-    k_ptr,
-    v_ptr,
-    tile_rows_ptr,
-    tile_starts_ptr,
-    query_start_ptr,
-    context_lens_ptr,
-    table_ptr,
-    out_ptr,
-    stride_q_token,
-    stride_q_head,
-    stride_block,
-    stride_kv_head,
-    stride_slot,
-    stride_table,
-    stride_out_token,
-    stride_out_head,
+    q_ptr: tl.tensor,
+    k_ptr: tl.tensor,
+    v_ptr: tl.tensor,
+    tile_rows_ptr: tl.tensor,
+    tile_starts_ptr: tl.tensor,
+    query_start_ptr: tl.tensor,
+    context_lens_ptr: tl.tensor,
+    table_ptr: tl.tensor,
+    out_ptr: tl.tensor,
+    stride_q_token: int,
+    stride_q_head: int,
+    stride_block: int,
+    stride_kv_head: int,
+    stride_slot: int,
+    stride_table: int,
+    stride_out_token: int,
+    stride_out_head: int,
     GROUP: tl.constexpr,
     HEAD_SIZE: tl.constexpr,
     PADDED_SIZE: tl.constexpr,
@@ -118,7 +120,7 @@ def prefill_kernel(
     WINDOW: tl.constexpr,
     SOFT_CAP: tl.constexpr,
     IS_DOUBLE: tl.constexpr,
-):
+) -> None:
     tile, kv_head = tl.program_id(0), tl.program_id(1)
     row = tl.load(tile_rows_ptr + tile)
     start = tl.load(tile_starts_ptr + tile)

@@ -17,6 +17,7 @@ def write_kv(
     assert k.shape == v.shape and k.stride(2) == v.stride(2) == k_cache.stride(3) == 1
     assert k_cache.shape == v_cache.shape and k_cache.stride() == v_cache.stride()
     assert k_cache.shape[1] == num_heads and k_cache.shape[3] == size and slots.shape == (num_tokens,)
+    assert slots.is_contiguous()
     write_kernel[(num_tokens,)](
         k,
         v,
@@ -39,26 +40,26 @@ def write_kv(
     )
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def write_kernel(
-    k_ptr,
-    v_ptr,
-    k_cache_ptr,
-    v_cache_ptr,
-    slots_ptr,
-    stride_k_token,
-    stride_k_head,
-    stride_v_token,
-    stride_v_head,
-    stride_block,
-    stride_kv_head,
-    stride_slot,
+    k_ptr: tl.tensor,
+    v_ptr: tl.tensor,
+    k_cache_ptr: tl.tensor,
+    v_cache_ptr: tl.tensor,
+    slots_ptr: tl.tensor,
+    stride_k_token: int,
+    stride_k_head: int,
+    stride_v_token: int,
+    stride_v_head: int,
+    stride_block: int,
+    stride_kv_head: int,
+    stride_slot: int,
     NUM_HEADS: tl.constexpr,
     PADDED_HEADS: tl.constexpr,
     SIZE: tl.constexpr,
     PADDED_SIZE: tl.constexpr,
     SLOTS: tl.constexpr,
-):
+) -> None:
     token = tl.program_id(0).to(tl.int64)
     slot = tl.load(slots_ptr + token)
     heads = tl.arange(0, PADDED_HEADS)[:, None]

@@ -41,21 +41,21 @@ def rms_norm(
     return out, total
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def rms_norm_kernel(
-    x_ptr,
-    residual_ptr,
-    weight_ptr,
-    out_ptr,
-    total_ptr,
-    stride_x,
-    stride_residual,
+    x_ptr: tl.tensor,
+    residual_ptr: tl.tensor,
+    weight_ptr: tl.tensor,
+    out_ptr: tl.tensor,
+    total_ptr: tl.tensor,
+    stride_x: int,
+    stride_residual: int,
     EPS: tl.constexpr,
     SIZE: tl.constexpr,
     PADDED_SIZE: tl.constexpr,
     HAS_RESIDUAL: tl.constexpr,
     IS_DOUBLE: tl.constexpr,
-):
+) -> None:
     row = tl.program_id(0).to(tl.int64)
     elements = tl.arange(0, PADDED_SIZE)
     is_inside = elements < SIZE

@@ -34,21 +34,21 @@ def rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     return out
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def rope_kernel(
-    x_ptr,
-    cos_ptr,
-    sin_ptr,
-    out_ptr,
-    stride_token,
-    stride_head,
+    x_ptr: tl.tensor,
+    cos_ptr: tl.tensor,
+    sin_ptr: tl.tensor,
+    out_ptr: tl.tensor,
+    stride_token: int,
+    stride_head: int,
     NUM_HEADS: tl.constexpr,
     PADDED_HEADS: tl.constexpr,
     SIZE: tl.constexpr,
     PADDED_SIZE: tl.constexpr,
     HALF: tl.constexpr,
     IS_DOUBLE: tl.constexpr,
-):
+) -> None:
     token = tl.program_id(0).to(tl.int64)
     heads = tl.arange(0, PADDED_HEADS)[:, None]
     elements = tl.arange(0, PADDED_SIZE)[None, :]

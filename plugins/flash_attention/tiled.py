@@ -70,10 +70,19 @@ class TiledAttention:
         arrays = (batch.slots[group], batch.query_start, batch.context_lens, table, few_rows, tile_rows, tile_starts)
         # one copy for all: each takes longer to begin than these few numbers take to go over
         flat = torch.from_numpy(np.concatenate([array.ravel() for array in arrays]).astype(np.int32))
-        parts = flat.to(self.device.type).split([array.size for array in arrays])
-        slots, query_start, context_lens, block_table, *rows = parts
-        max_few = int(query_lens[few_rows].max(initial=1))
-        return Meta(slots, query_start, context_lens, block_table.view(table.shape), *rows, max_few, num_splits)
+        on_device = flat.to(self.device.type).split([array.size for array in arrays])
+        slots, query_start, context_lens, block_table, few, rows, starts = on_device
+        return Meta(
+            slots,
+            query_start,
+            context_lens,
+            block_table.view(table.shape),
+            few,
+            rows,
+            starts,
+            max_few=int(query_lens[few_rows].max(initial=1)),
+            num_splits=num_splits,
+        )
 
     def _tiles(self, batch: Batch, rows: IntArray) -> tuple[IntArray, IntArray]:
         """Rows and first queries of all tiles, those that see most first, so that no long one is left for the end."""

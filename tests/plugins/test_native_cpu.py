@@ -15,7 +15,7 @@ from switchgear.core.records import Device, LinearPart, LinearSpec, Refusal
 from switchgear.core.testing.teacher_forced import MAX_UNDECIDED, compare_forced
 from switchgear.core.testing.tiny import make_tiny_model
 from switchgear.kernels.cpu import build
-from switchgear.kernels.cpu.library import Unusable, native
+from switchgear.kernels.cpu.library import NotBuilt, Unusable, native
 from switchgear.plugins.native_cpu import NativeCPU
 
 CLASSES = (NativeCPU,)
@@ -29,6 +29,8 @@ def _usable() -> None:
     try:
         native()
     except Unusable as reason:
+        if isinstance(reason, NotBuilt) and build.find_compiler():
+            raise
         pytest.skip(str(reason))
 
 

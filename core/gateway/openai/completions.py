@@ -15,6 +15,8 @@ from .sampling import check_stream, includes_usage, only_whole, sampling_params
 from .wire import Call, Wire
 
 DEFAULT_MAX_TOKENS = 16
+MAX_OUTPUTS = 2048
+"""Of one call, which takes one place in the server however much it asks for."""
 
 _decoder = Decoder(CompletionRequest)
 
@@ -61,9 +63,12 @@ def parse_completion(body: bytes, wire: Wire) -> CompletionCall:
         logprobs=_most(request.logprobs, 0 if num_candidates > n else None),
         prompt_logprobs=_most(request.prompt_logprobs, request.logprobs if request.echo else None),
     )
+    prompts = prompts_of(request.prompt, "prompt", wire)
+    if len(prompts) * num_candidates > MAX_OUTPUTS:
+        text = f"{len(prompts)} prompts with {num_candidates} outputs each are more than the {MAX_OUTPUTS} of one call"
+        raise bad_request(f"{text}; send several calls.", "n")
     asks = tuple(
-        Ask(params=params, prompt=prompt, add_special=request.add_special_tokens is not False)
-        for prompt in prompts_of(request.prompt, "prompt", wire)
+        Ask(params=params, prompt=prompt, add_special=request.add_special_tokens is not False) for prompt in prompts
     )
     return CompletionCall(
         asks=asks,

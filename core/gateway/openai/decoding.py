@@ -12,6 +12,9 @@ from .wire import Wire
 
 T = TypeVar("T")
 
+SHOWN_REASON = 200
+"""Characters of what is wrong with a value, which the parser repeats however long it is."""
+
 WHERE = re.compile(r" - at `(?:key` in `)?\$\.?([^`]*?)(?:\[\.\.\.\])*`$")
 """How msgspec ends a sentence with the place it is about; `[...]` is a key that it does not tell."""
 
@@ -44,6 +47,8 @@ def convert(value: Any, kind: Any, field: str) -> Any:
 def invalid_field(sentence: str, field: str = "") -> ApiError:
     """field: what the place named in `sentence` is a part of."""
     reason, param = WHERE.sub("", sentence).replace(" | null`", "`"), field
+    if len(reason) > SHOWN_REASON:
+        reason = f"{reason[:SHOWN_REASON]}..."
     if place := WHERE.search(sentence):
         param = field + place[1]
     if missing := re.fullmatch(r"Object missing required field `(.*)`", reason):

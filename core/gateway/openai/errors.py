@@ -75,6 +75,12 @@ def too_large(message: str) -> ApiError:
     return ApiError(413, message, "invalid_request_error", code="request_too_large", headers=NO_RETRY)
 
 
+def too_slow(message: str) -> ApiError:
+    """The rest of the body may still come, and with it nothing can be done: the connection is closed."""
+    headers = {**NO_RETRY, "connection": "close"}
+    return ApiError(408, message, "timeout_error", code="request_timeout", headers=headers)
+
+
 def too_many(message: str, retry_after: float | None = 1.0) -> ApiError:
     """The client may send it again after `retry_after` seconds; never, where it is None."""
     return ApiError(429, message, "rate_limit_error", code="rate_limit_exceeded", headers=_retry_headers(retry_after))

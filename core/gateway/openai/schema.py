@@ -38,7 +38,7 @@ ERRORS = {
     401: "The API key is missing or unknown.",
     403: "The API key does not allow this.",
     404: "There is no such model, plugin or command.",
-    408: "The answer was not done before the request's deadline.",
+    408: "The answer was not done before the request's deadline, or the body came too slowly.",
     413: "The body is too large.",
     429: "Too much at once; the headers say when to try again.",
     500: "The server failed on this request.",

@@ -75,6 +75,19 @@ def test_the_rate_is_right_from_the_start_and_follows_a_change() -> None:
     assert rate.per_second() == pytest.approx(10.0, rel=0.1)
 
 
+def test_no_more_bodies_are_read_at_once_than_may_be_inside() -> None:
+    doors = Doors(1, 100)
+    with doors.reading():
+        with pytest.raises(ApiError, match="at once") as error, doors.reading():
+            pass
+        assert error.value.status == 429
+        with doors.inside():
+            assert (doors.num_open, doors.num_reading) == (1, 1)
+    with doors.reading():
+        assert doors.num_reading == 1
+    assert doors.num_reading == 0
+
+
 def test_who_fails_inside_leaves_all_the_same() -> None:
     doors = Doors(1, 100)
     with pytest.raises(ZeroDivisionError), doors.inside():
@@ -109,7 +122,7 @@ def test_closed_doors_let_nobody_in_and_tell_when_the_last_has_left() -> None:
         [Ask(prompt="x" * 11)],
         [Ask(prompt=(1,) * 11)],
         [Ask(prompt="x" * 6), Ask(prompt="x" * 5)],
-        [Ask(messages=({"role": "user", "content": "x" * 6}, {"role": "user", "content": "x" * 5}))],
+        [Ask(messages=({"content": "xy"}, {"": "xy"}))],
     ],
 )
 def test_prompts_that_are_too_long_to_read_are_refused(asks: list[Ask]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from switchgear.core.errors import RequestError
+from switchgear.core.gateway import http
 from switchgear.core.gateway.http import ClientLeft, Envelope, json_response, read_body, together, while_connected
 from switchgear.core.gateway.openai.errors import ApiError, bad_request
 
@@ -168,6 +169,13 @@ def test_a_body_that_says_it_is_too_long_is_not_read() -> None:
 def test_a_body_of_unknown_length_is_read_up_to_the_limit() -> None:
     with pytest.raises(ApiError, match="larger than 10 bytes"):
         read(part(b"012345", more=True), part(b"67890", more=True))
+
+
+def test_a_body_that_does_not_come_is_waited_for_and_then_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "BODY_SECONDS", 0.05)
+    with pytest.raises(ApiError, match="within 0.05 seconds") as error:
+        read(part(b"0", more=True))
+    assert (error.value.status, error.value.headers["connection"]) == (408, "close")
 
 
 def test_a_client_that_leaves_while_it_sends() -> None:

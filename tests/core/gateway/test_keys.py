@@ -31,6 +31,12 @@ def test_a_key_gives_the_tenant_of_its_line(tmp_path: Path) -> None:
     assert keys.caller_of({"authorization": f"bearer  {one} "}, REMOTE) == Caller("blue")
 
 
+def test_the_mark_that_some_editors_put_in_front_is_no_part_of_the_first_line(tmp_path: Path) -> None:
+    key = new_key()
+    keys = Keys.load(write(tmp_path, f"\ufeff{line_of(key, 'blue')}\r\n"))
+    assert keys.caller_of(bearer(key), REMOTE) == Caller("blue")
+
+
 def test_loopback_alone_administers_nothing_where_there_are_keys(tmp_path: Path) -> None:
     key = new_key()
     keys = Keys.load(write(tmp_path, line_of(key, "blue")))

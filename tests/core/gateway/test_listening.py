@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import errno
 import socket
+import sys
 
 import pytest
 from switchgear.core.errors import ConfigError
+from switchgear.core.gateway import listening
 from switchgear.core.gateway.listening import listen, url_of
 
 
@@ -13,6 +16,18 @@ def test_a_free_port_is_named_and_takes_connections_before_anybody_accepts() -> 
         host, _, port = url.removeprefix("http://").partition(":")
         with socket.create_connection((host, int(port)), timeout=5):
             pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such option")
+def test_a_client_that_reads_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "UNREAD_SECONDS", 1)
+    with listen("127.0.0.1", 0) as listener, socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(listener.getsockname())
+        with listener.accept()[0] as connection, pytest.raises(OSError) as error:
+            while True:
+                connection.sendall(bytes(1_000_000))
+        assert error.value.errno in (errno.ETIMEDOUT, errno.ECONNRESET)
 
 
 def test_a_port_that_is_taken_is_one_sentence_with_the_remedy() -> None:

@@ -141,6 +141,27 @@ def test_a_deadline_ends_the_request(config: Config) -> None:
     run(config, test)
 
 
+def test_a_deadline_counts_while_a_stage_lets_the_request_wait(config: Config) -> None:
+    waiting = stage("waiting", lambda request: Wait("nobody", 60.0))
+    journal: list[str] = []
+
+    class Waiting(waiting):  # type: ignore[misc, valid-type]
+        def leave(self, request: IngressRequest, outcome: Outcome) -> None:
+            journal.append(outcome.kind)
+
+    async def test(service: Service) -> None:
+        first = Bound("first", Waiting(Waiting.Config()))
+        first.value.enter = stage("first")(Waiting.Config()).enter
+        service.ingress.stages = (first, Bound("waiting", waiting(waiting.Config())))
+        begin = asyncio.get_running_loop().time()
+        with pytest.raises(DeadlineExceeded):
+            await service.submit(Ask(prompt=PROMPT, params=LONG), visitor("late", begin + 0.05))
+        assert asyncio.get_running_loop().time() - begin < 5.0
+
+    run(config, test)
+    assert journal == ["aborted"]
+
+
 def test_an_engine_that_dies_fails_what_is_open_and_comes_back(config: Config) -> None:
     async def test(service: Service) -> None:
         streams = [await service.submit(Ask(prompt=PROMPT, params=LONG), visitor(f"{i}")) for i in range(3)]

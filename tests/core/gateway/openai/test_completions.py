@@ -95,6 +95,8 @@ def test_a_wrong_prompt_is_named(given: Any, param: str) -> None:
         ({"best_of": 1, "n": 2}, "best_of"),
         ({"best_of": 2, "stream": True}, "best_of"),
         ({"best_of": 129}, "best_of"),
+        ({"prompt": ["a"] * 17, "n": 128}, "n"),
+        ({"prompt": ["a"] * 2048, "best_of": 2}, "n"),
         ({"logprobs": 21}, "logprobs"),
         ({"logprobs": True}, "logprobs"),
         ({"echo": 1}, "echo"),

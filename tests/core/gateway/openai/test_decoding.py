@@ -44,6 +44,13 @@ def test_a_lone_surrogate_is_a_400_that_says_so(escape: str) -> None:
     assert "surrogate" in error.message
 
 
+@pytest.mark.parametrize("body", [chat_body(messages=[{"role": "x" * 100_000}]), chat_body(tool_choice="x" * 100_000)])
+def test_a_wrong_value_is_not_repeated_in_full(body: bytes) -> None:
+    error = refusal(body)
+    assert error.status == 400 and error.param is not None
+    assert len(error.message) < 400
+
+
 @pytest.mark.parametrize("body", [b"[]", b"null", b"3", b'"text"', b"true"])
 def test_a_body_that_is_no_object_is_a_400(body: bytes) -> None:
     error = refusal(body)

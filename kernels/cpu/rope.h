@@ -1,20 +1,10 @@
 // Rotates the halves of each head: (a, b) becomes (a cos - b sin, b cos + a sin); elements behind both halves pass.
-#include "lanes_avx2.h"
+#pragma once
+
+#include "lanes.h"
+#include "rows.h"
 
 namespace {
-
-// As in rope.py. Strides are in elements; x: [tokens, heads, size], out as dense; cos and sin: [tokens, half], dense.
-struct Rope {
-  const void* x;
-  int64_t token_stride;
-  int64_t head_stride;
-  const void* cos;
-  const void* sin;
-  void* out;
-  int64_t num_heads;
-  int64_t size;
-  int64_t half;
-};
 
 template <class T>
 void rotate_head(const T* x, const T* cos, const T* sin, T* out, int64_t half, int64_t size) {
@@ -28,7 +18,7 @@ void rotate_head(const T* x, const T* cos, const T* sin, T* out, int64_t half, i
 }
 
 template <class T>
-void rotate_tokens(const void* context, int64_t first, int64_t last) {
+void rotate_range(const void* context, int64_t first, int64_t last) {
   const Rope& rope = *static_cast<const Rope*>(context);
   for (int64_t token = first; token < last; ++token) {
     const T* cos = static_cast<const T*>(rope.cos) + token * rope.half;
@@ -41,14 +31,9 @@ void rotate_tokens(const void* context, int64_t first, int64_t last) {
   }
 }
 
-}  // namespace
-
-EXPORT void switchgear_rope(const void* x, int64_t token_stride, int64_t head_stride, const void* cos, const void* sin,
-                            void* out, int64_t num_tokens, int64_t num_heads, int64_t size, int64_t half,
-                            int32_t element, int32_t num_threads) {
-  const Rope rope{x, token_stride, head_stride, cos, sin, out, num_heads, size, half};
-  const Range range = element == FLOAT64   ? rotate_tokens<double>
-                      : element == FLOAT32 ? rotate_tokens<float>
-                                           : rotate_tokens<BFloat16>;
-  run_ranges(range, &rope, num_tokens, num_heads * size, num_threads);
+inline Range rope_tokens(int32_t element) {
+  if (element == FLOAT64) return rotate_range<double>;
+  return element == FLOAT32 ? rotate_range<float> : rotate_range<BFloat16>;
 }
+
+}  // namespace

@@ -1,24 +1,12 @@
-// out[t] = weight * h[t] / sqrt(mean(h[t]^2) + eps) with h = x + residual, in one pass over each row and a second one
-// while it is still in the first-level cache.
+// RMS norm of each row, in one pass that adds the residual and a second one while the row is in the first-level cache.
+#pragma once
+
 #include <cmath>
 
-#include "lanes_avx2.h"
+#include "lanes.h"
+#include "rows.h"
 
 namespace {
-
-// As in rms_norm.py. Strides are in elements; `residual` and `sum` are null where there is no residual.
-struct Norm {
-  const void* x;
-  int64_t x_stride;
-  const void* residual;
-  int64_t residual_stride;
-  const void* weight;
-  void* out;
-  void* sum;
-  int64_t num_rows;
-  int64_t size;
-  double eps;
-};
 
 template <class T, class W>
 void norm_row(const Norm& norm, int64_t row) {
@@ -54,21 +42,14 @@ void norm_row(const Norm& norm, int64_t row) {
 }
 
 template <class T, class W>
-void norm_rows(const void* context, int64_t first, int64_t last) {
+void norm_range(const void* context, int64_t first, int64_t last) {
   for (int64_t row = first; row < last; ++row) norm_row<T, W>(*static_cast<const Norm*>(context), row);
 }
 
-Range rows_of(int32_t element, int32_t weight_element) {
-  if (element == FLOAT64) return norm_rows<double, double>;
-  if (element == FLOAT32) return norm_rows<float, float>;
-  return weight_element == FLOAT32 ? norm_rows<BFloat16, float> : norm_rows<BFloat16, BFloat16>;
+inline Range norm_rows(int32_t element, int32_t weight_element) {
+  if (element == FLOAT64) return norm_range<double, double>;
+  if (element == FLOAT32) return norm_range<float, float>;
+  return weight_element == FLOAT32 ? norm_range<BFloat16, float> : norm_range<BFloat16, BFloat16>;
 }
 
 }  // namespace
-
-EXPORT void switchgear_rms_norm(const void* x, int64_t x_stride, const void* residual, int64_t residual_stride,
-                                const void* weight, void* out, void* sum, int64_t num_rows, int64_t size, double eps,
-                                int32_t element, int32_t weight_element, int32_t num_threads) {
-  const Norm norm{x, x_stride, residual, residual_stride, weight, out, sum, num_rows, size, eps};
-  run_ranges(rows_of(element, weight_element), &norm, num_rows, size, num_threads);
-}

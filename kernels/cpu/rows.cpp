@@ -1,0 +1,27 @@
+// Launches the operations that treat each row by itself.
+#include "rows.h"
+
+// x and residual: [num_rows, size]; weight: [size]; out and sum: dense.
+EXPORT void switchgear_rms_norm(const void* x, int64_t x_stride, const void* residual, int64_t residual_stride,
+                                const void* weight, void* out, void* sum, int64_t num_rows, int64_t size, double eps,
+                                int32_t element, int32_t weight_element, int32_t level, int32_t num_threads) {
+  const Norm norm{x, x_stride, residual, residual_stride, weight, out, sum, size, eps};
+  const Range range = (level >= AVX512_BF16 ? norm_rows_avx512 : norm_rows_avx2)(element, weight_element);
+  run_ranges(range, &norm, num_rows, size, num_threads);
+}
+
+EXPORT void switchgear_rope(const void* x, int64_t token_stride, int64_t head_stride, const void* cos, const void* sin,
+                            void* out, int64_t num_tokens, int64_t num_heads, int64_t size, int64_t half,
+                            int32_t element, int32_t level, int32_t num_threads) {
+  const Rope rope{x, token_stride, head_stride, cos, sin, out, num_heads, size, half};
+  const Range range = (level >= AVX512_BF16 ? rope_tokens_avx512 : rope_tokens_avx2)(element);
+  run_ranges(range, &rope, num_tokens, num_heads * size, num_threads);
+}
+
+EXPORT void switchgear_act_mul(const void* gate_up, int64_t stride, void* out, int64_t num_rows, int64_t size,
+                               int32_t activation, int32_t element, int32_t level, int32_t num_threads) {
+  constexpr int64_t COST_OF_EXP = 4;
+  const ActMul call{gate_up, stride, out, size};
+  const Range range = (level >= AVX512_BF16 ? act_mul_rows_avx512 : act_mul_rows_avx2)(element, activation);
+  run_ranges(range, &call, num_rows, COST_OF_EXP * size, num_threads);
+}

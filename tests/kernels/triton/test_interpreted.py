@@ -1,0 +1,23 @@
+"""The tests of what Triton computes, each file in a process that interprets: see `interpreted.py`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+
+TESTS = Path(__file__).resolve().parents[2]
+FILES = ("kernels/triton/interpreted.py", "plugins/interpreted_triton.py")
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_under_the_interpreter(file: str) -> None:
+    arguments = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(TESTS / file)]
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(arguments, cwd=TESTS.parent, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
