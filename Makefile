@@ -4,7 +4,7 @@ BIN := .venv/bin
 
 # The newest setup is known by a checksum of what it was made from, so that it is made once and after each change.
 CONTRIB := $(wildcard contrib/*/pyproject.toml)
-STAMP := .venv/.setup-$(shell cat pyproject.toml constraints.txt $(CONTRIB) | cksum | cut -d' ' -f1)
+STAMP := .venv/.setup-$(shell cat pyproject.toml constraints.txt $(CONTRIB) $(wildcard kernels/cpu/*.cpp kernels/cpu/*.h) | cksum | cut -d' ' -f1)
 IS_USABLE := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 HAS_PIP := -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))'
 PYTHON = $(shell for p in python3.11 python3; do "$$p" $(IS_USABLE) 2>/dev/null && echo "$$p" && break; done)

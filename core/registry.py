@@ -233,8 +233,9 @@ class Registry:
         return self._owners.get(id(instance), CORE)
 
     def _implementations(self, hook: str) -> list[object]:
-        """Plugin objects that implement a hook, in config order, defaults last."""
-        return [impl.plugin for impl in reversed(getattr(self.manager.hook, hook).get_hookimpls())]
+        """Plugin objects that implement a hook, in config order; behind them who takes what is left, then defaults."""
+        plugins = [impl.plugin for impl in reversed(getattr(self.manager.hook, hook).get_hookimpls())]
+        return sorted(plugins, key=lambda each: (self.owner(each) == CORE, hook in getattr(each, "last_in", ())))
 
     def _ask(self, hook: str, instance: object, arguments: Mapping[str, Any]) -> Any:
         """Call one plugin's implementation through pluggy, which passes what it names."""

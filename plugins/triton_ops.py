@@ -29,6 +29,15 @@ class TritonOps:
     def __init__(self, config: Config) -> None:
         self.config = config
 
+    @staticmethod
+    def unavailable() -> str:
+        """Why this machine cannot run it; empty if it can."""
+        import torch
+
+        from ..kernels.triton._support import unusable
+
+        return unusable("cuda" if torch.cuda.is_available() else "cpu", "float32")
+
     @hookimpl
     def fused_ops(self, op: str, device: Device) -> Callable[..., Any] | Refusal | None:
         if op not in ("rms_norm", "rope", "act_mul"):

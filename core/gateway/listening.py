@@ -10,11 +10,10 @@ from ..errors import ConfigError
 BACKLOG = 2048
 """Connections that may wait until the event loop runs, or is busy."""
 
+PROBE_SECONDS = 15
+"""How often a silent client is asked whether it is still there."""
 UNREAD_SECONDS = 60
-"""How long a client may leave untouched what was sent to it, and where it is gone without a word, until it has left.
-
-Until then it has a place in the server, and its answer grows.
-"""
+"""How long a client may take nothing of what is sent to it, probes included: until then its answer grows here."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -42,8 +41,8 @@ def watch_clients(listener: socket.socket) -> None:
     """Let the system cut the connections that this socket will take, where their clients have stopped to take part."""
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if sys.platform == "linux":
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, UNREAD_SECONDS // 2)
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, UNREAD_SECONDS // 4)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PROBE_SECONDS)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_SECONDS)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_SECONDS * 1000)
 
 

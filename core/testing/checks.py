@@ -45,12 +45,17 @@ class Check:
 
 
 def checks_of(subject: Subject, oracle: Oracle) -> list[Check]:
-    """Every check that applies to a plugin. One that cannot be loaded has a single one, which fails."""
+    """Every check that applies to a plugin. One that cannot be loaded has a single one, which fails.
+
+    Of a plugin that says that this machine cannot run it, those that run nothing.
+    """
     try:
         hooks = subject.hooks
     except SwitchgearError as error:
         return [Check("contract", "is_a_plugin", partial(fail, str(error)))]
-    checks = contract_checks(subject, oracle) + equivalence_checks(subject, oracle)
+    if subject.lack:
+        return [*still_checks(subject, oracle), Check("contract", "runs_here", partial(skip, subject.lack))]
+    checks = still_checks(subject, oracle) + contract_checks(subject, oracle) + equivalence_checks(subject, oracle)
     if is_virtual(subject):
         checks += leak_checks(subject) + property_checks(subject, hooks)
     return checks
@@ -60,13 +65,25 @@ def fail(text: str) -> None:
     raise KitFailure(text)
 
 
-def contract_checks(subject: Subject, oracle: Oracle) -> list[Check]:
+def skip(reason: str) -> None:
+    raise NotApplicable(reason)
+
+
+def still_checks(subject: Subject, oracle: Oracle) -> list[Check]:
+    """What can be said of a plugin without running it."""
     contract = Contract(subject, oracle)
     methods: Sequence[Callable[[], None]] = (
         contract.loads_in_a_fresh_process_without_torch,
         contract.says_what_it_is,
         contract.refuses_wrong_options,
         contract.has_no_clock_and_no_dice,
+    )
+    return [Check("contract", method.__name__, method) for method in methods]
+
+
+def contract_checks(subject: Subject, oracle: Oracle) -> list[Check]:
+    contract = Contract(subject, oracle)
+    methods: Sequence[Callable[[], None]] = (
         contract.starts_and_takes_its_place,
         contract.answers_have_types_and_shapes,
         contract.changes_nothing_that_it_is_given,
@@ -78,10 +95,10 @@ def contract_checks(subject: Subject, oracle: Oracle) -> list[Check]:
 
 
 def equivalence_checks(subject: Subject, oracle: Oracle) -> list[Check]:
-    """Alone, beside each plugin that comes with the engine, and beside all that the recommended recipe turns on."""
+    """Alone, beside each plugin that comes with the engine and runs here, and beside all of the recommended recipe."""
     sets: dict[str, Callable[[], Plugins]] = {"alone": lambda: subject.alone}
     for other in first_party():
-        if other != subject.name:
+        if other != subject.name and not Subject(other).lack:
             sets[f"with_{other}"] = partial(subject.beside, [other])
     if is_virtual(subject):
         sets["with_the_recommended"] = partial(company, subject)

@@ -47,6 +47,12 @@ class Subject:
         return tuple(getattr(self.cls, "claims", ()))
 
     @property
+    def lack(self) -> str:
+        """Why this machine cannot run it, as it says by `unavailable()`; empty where it can, or does not say."""
+        lack: str = getattr(self.cls, "unavailable", str)()
+        return lack
+
+    @property
     def alone(self) -> dict[str, Options]:
         """The plugin with what it requires, and nothing else."""
         return with_requirements({self.name: {**SMALL.get(self.name, {}), **self.options}}, self.classes)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -65,25 +66,27 @@ def build(target: Path, *, extra_flags: Sequence[str] = ()) -> Path:
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         raise BuildError(f"there are no native kernels for {platform.system()} on {platform.machine()}")
     compiler = find_compiler()
-    if compiler is None:
+    if not compiler:
         raise BuildError(f"there is no C++ compiler: none of {', '.join(COMPILERS)} is on the path")
     flags = [*FLAGS, *WITHOUT_RUNTIME, f'-DSWITCHGEAR_SOURCE_HASH="{source_hash()}"', *extra_flags]
     with tempfile.TemporaryDirectory() as directory:
         objects = [str(Path(directory) / f"{source.stem}.o") for source in sources()]
         commands = [
-            [compiler, *flags, *flags_of(source), "-c", str(source), "-o", made]
+            [*compiler, *flags, *flags_of(source), "-c", str(source), "-o", made]
             for source, made in zip(sources(), objects, strict=True)
         ]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(run, commands))
         made = f"{target}.{os.getpid()}"
-        run([compiler, "-shared", "-Wl,--as-needed", "-static-libgcc", *objects, "-lm", "-o", made])
+        run([*compiler, "-shared", "-Wl,--as-needed", "-static-libgcc", *objects, "-lm", "-o", made])
         os.replace(made, target)
     return target
 
 
-def find_compiler() -> str | None:
-    return os.environ.get("CXX") or next(filter(None, map(shutil.which, COMPILERS)), None)
+def find_compiler() -> Sequence[str]:
+    """The command that `CXX` names, which may have options, or the first compiler on the path; empty without one."""
+    named = shlex.split(os.environ.get("CXX", ""))
+    return named or list(filter(None, map(shutil.which, COMPILERS)))[:1]
 
 
 def run(command: Sequence[str]) -> None:

@@ -94,6 +94,9 @@ inline Floats rough_reciprocal(Floats x) { return _mm256_rcp_ps(x); }
 
 #endif
 
+inline float root_of(float x) { return __builtin_sqrtf(x); }
+inline double root_of(double x) { return __builtin_sqrt(x); }
+
 // By element type: the vector that it is computed in.
 template <class T>
 struct LanesOf {

@@ -1,8 +1,6 @@
 // A linear: out[t] = weight x[t] + bias. Packs the weight, and chooses the kernel by element type, processor and rows.
 #include "linear.h"
 
-#include <cstring>
-
 namespace {
 
 // Fewer rows than half a tile leave AMX mostly idle while weights arrive.
@@ -24,7 +22,7 @@ void pack_group(const Packing& packing, int64_t group) {
   const int64_t num_outputs = smaller(GROUP, packing.num_outputs - first);
   const int64_t width = blocks_of(num_outputs, PANEL) * PANEL;
   T* target = reinterpret_cast<T*>(packing.target) + first * num_padded;
-  std::memset(target, 0, width * num_padded * sizeof(T));
+  __builtin_memset(target, 0, width * num_padded * sizeof(T));
   for (int64_t output = 0; output < num_outputs; ++output) {
     const T* row = source + (first + output) * packing.source_stride;
     for (int64_t input = 0; input < packing.num_inputs; ++input) {

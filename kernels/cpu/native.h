@@ -19,7 +19,7 @@ struct BFloat16 {
 constexpr int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 constexpr int64_t blocks_of(int64_t count, int64_t size) { return (count + size - 1) / size; }
 
-// One piece of work; `index` counts from 0. Tasks of a run are claimed in order, by whichever thread is free.
+// One piece of work; `index` counts from 0. Each is done once, by whichever thread is free.
 using Task = void (*)(const void* context, int64_t index);
 
 // Returns when all tasks are done. One thread, or one task, runs in the caller.

@@ -1,8 +1,6 @@
 // RMS norm of each row, in one pass that adds the residual and a second one while the row is in the first-level cache.
 #pragma once
 
-#include <cmath>
-
 #include "lanes.h"
 #include "rows.h"
 
@@ -30,7 +28,7 @@ void norm_row(const Norm& norm, int64_t row) {
     h = sum;
   }
   const auto mean = sum_of(squares) / size;
-  const Vector scale = set_lanes(1 / std::sqrt(mean + static_cast<decltype(mean)>(norm.eps)));
+  const Vector scale = set_lanes(1 / root_of(mean + static_cast<decltype(mean)>(norm.eps)));
   const W* weight = static_cast<const W*>(norm.weight);
   T* out = static_cast<T*>(norm.out) + row * size;
   for_lanes<T>(size, [&](int64_t i, int64_t count) {

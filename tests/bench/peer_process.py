@@ -1,9 +1,10 @@
 """One engine in a process of its own, for `peers.py`: loads it, then takes a point a line and answers with seconds.
 
-usage: PYTHON peer_process.py SIDE MODEL RAW [OPTION ...]
-SIDE is `switchgear`, with options as for `switchgear bench raw`, or a function of the program RAW, by whose definition
-all are measured; MODEL is the folder that it is given. Imports nothing but the standard library on its own account,
-since it also runs where switchgear is not installed.
+usage: PYTHON peer_process.py switchgear CONFIG
+       PYTHON peer_process.py SIDE MODEL RAW
+CONFIG is ours, as JSON. SIDE is a function of the program RAW, by whose definition all are measured, and MODEL the
+folder that it is given. Imports nothing but the standard library on its own account, since it also runs where
+switchgear is not installed.
 """
 
 from __future__ import annotations
@@ -46,16 +47,13 @@ def open_peer(side: str, model: str, program: str) -> tuple[RunPoint, float, str
     return run_point, startup, metadata.version(DISTRIBUTIONS.get(side, side))
 
 
-def open_ours(options: list[str]) -> tuple[RunPoint, float, str]:
-    from argparse import ArgumentParser
-
-    from switchgear.core.cli.bench_options import add_bench_options, bench_config
+def open_ours(config: str) -> tuple[RunPoint, float, str]:
+    import msgspec
+    from switchgear.core.config import Config
     from switchgear.core.lab.points import Point
     from switchgear.core.lab.raw import RawEngine
 
-    parser = ArgumentParser()
-    add_bench_options(parser)
-    engine = RawEngine(bench_config(parser.parse_args(options)))
+    engine = RawEngine(msgspec.json.decode(config, type=Config))
     return lambda *numbers: engine.run(Point(*numbers)), engine.startup_seconds, f"plan {engine.plan.hash}"
 
 
@@ -63,8 +61,8 @@ def main() -> None:
     # the answers get a line of their own: engines print what they like on standard output
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    side, model, program, *options = sys.argv[1:]
-    run_point, startup, version = open_ours(options) if side == "switchgear" else open_peer(side, model, program)
+    side, *arguments = sys.argv[1:]
+    run_point, startup, version = open_ours(*arguments) if side == "switchgear" else open_peer(side, *arguments)
     print(json.dumps({"startup_s": startup, "version": version}), file=answers, flush=True)
     for line in sys.stdin:
         print(json.dumps({"seconds": run_point(*json.loads(line))}), file=answers, flush=True)

@@ -2,8 +2,8 @@
 
 Each side is a process of its own that loads once; all but the one that is measured are stopped (SIGSTOP), so that none
 takes a core from it. `setup.sh DIR` beside `raw.py` installs the others; transformers is taken from our own
-environment where DIR has none. What is not one of the options below goes to our side, as for `switchgear bench raw`:
---off NAME, --set KEY=VALUE and so on. The others run in bfloat16, or in the four bits of the model's GGUF file.
+environment where DIR has none. What is on is a matter of our side alone, and as for `switchgear bench raw`; the others
+run the model in bfloat16, or in the four bits of its GGUF file.
 
 Exit status 1 if a ratio is below what was asked of it.
 """
@@ -25,9 +25,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+from switchgear.core.cli.bench_options import add_bench_options, bench_config, points_from
 from switchgear.core.cli.output import print_table
+from switchgear.core.config import Config
+from switchgear.core.errors import SwitchgearError
 from switchgear.core.lab.machine import this_machine
-from switchgear.core.lab.points import STANDARD_POINTS, Point, parse_points
+from switchgear.core.lab.points import Point
 from switchgear.core.model.store import resolve
 
 RAW = Path(__file__).resolve().parents[3] / "shared" / "peers" / "raw.py"
@@ -103,7 +107,7 @@ class Side:
         line = self.process.stdout.readline()
         if not line:
             last = self.log.read_text(errors="replace").strip().splitlines()[-1:]
-            raise SideEnded(f"ended by itself: {' '.join(last) or 'without a word'}")
+            raise SideEnded(f"{self.name} ended by itself: {' '.join(last) or 'without a word'}")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -120,10 +124,10 @@ class Found:
     missing: dict[str, str]
 
 
-def find_sides(directory: Path | None, folder: Path, names: Sequence[str], options: Sequence[str]) -> Found:
-    """folder: holds the model as `raw.py` looks for it. options: those of our side."""
+def find_sides(directory: Path | None, folder: Path, names: Sequence[str], config: Config) -> Found:
+    """folder: holds the model as `raw.py` looks for it. config: of our side."""
     program = [str(Path(__file__).with_name("peer_process.py"))]
-    commands = {OURS: [sys.executable, *program, OURS, str(folder), str(RAW), *options]}
+    commands = {OURS: [sys.executable, *program, OURS, msgspec.json.encode(config).decode()]}
     missing = {}
     for name in names:
         python = python_of(name, directory)
@@ -163,7 +167,7 @@ def opened(found: Found, folder: Path) -> Iterator[list[Side]]:
             try:
                 ready = side.open()
             except SideEnded as error:
-                print(f"{name:<13}{error}", flush=True)
+                print(error, flush=True)
                 continue
             print(f"{name:<13}{ready['version']}, ready after {ready['startup_s']:.1f} s", flush=True)
             sides.append(side)
@@ -213,40 +217,46 @@ def report(seconds: Mapping[Point, Mapping[str, list[float]]], has_targets: bool
     return not misses
 
 
+def config_of(args: argparse.Namespace) -> Config:
+    """Of our side, which computes in bfloat16 as the others do unless another dtype is asked for."""
+    config = bench_config(args)
+    if config.model.dtype != "auto":
+        return config
+    return msgspec.structs.replace(config, model=msgspec.structs.replace(config.model, dtype="bfloat16"))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("directory", type=Path, nargs="?", metavar="DIR", help="folder that setup.sh filled")
-    parser.add_argument("--points", default=STANDARD_POINTS, help="(%(default)s)")
-    parser.add_argument("--runs", type=int, default=5, help="runs of each side at each point (%(default)s)")
-    parser.add_argument("--sides", default=",".join(PEERS), help="(%(default)s)")
-    parser.add_argument("--model", default=MODEL, help="(%(default)s)")
+    parser.add_argument("--sides", default=",".join(PEERS), help="others to run (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print the seconds of every run as JSON at the end")
-    args, options = parser.parse_known_args()
-    # so that the other processes are ended with this one
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    add_bench_options(parser)
+    parser.set_defaults(runs=5)
+    args = parser.parse_args()
     if not RAW.is_file():
         sys.exit(f"there is no {RAW}, by whose definition the others are measured")
-    points = parse_points(args.points)
+    # so that the other processes are ended with this one
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    points, config = points_from(args), config_of(args)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        link_model(args.model, folder)
-        ours = ["--model", args.model, "--dtype", "bfloat16", *options]
-        found = find_sides(args.directory, folder, args.sides.split(","), ours)
+        link_model(config.model.name, folder)
+        found = find_sides(args.directory, folder, args.sides.split(","), config)
         print(f"machine      {this_machine()}, load {os.getloadavg()[0]:.2f}", flush=True)
         with opened(found, folder) as sides:
             if OURS not in [side.name for side in sides]:
                 return 1
-            try:
-                seconds = {point: measure(sides, point, args.runs) for point in points}
-            except SideEnded as error:
-                sys.exit(f"a side {error}")
-    is_met = report(seconds, has_targets=args.model == MODEL)
+            seconds = {point: measure(sides, point, args.runs) for point in points}
+    is_met = report(seconds, has_targets=config.model.name == MODEL)
     if args.json:
         print(json.dumps({str(point): by_side for point, by_side in seconds.items()}))
     return 0 if is_met else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except (SideEnded, SwitchgearError) as error:
+        sys.exit(f"error: {error}")

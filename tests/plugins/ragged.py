@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from switchgear.core.defaults import GatheredAttention, StoredAsComputed
-from switchgear.core.interfaces import AttentionImpl
 from switchgear.core.records import NO_ROWS, Batch, KVCache, LayerSpec
 
 Row = tuple[int, int]
@@ -26,7 +26,7 @@ class Step:
     k: torch.Tensor
     v: torch.Tensor
 
-    def run(self, impl: AttentionImpl) -> torch.Tensor:
+    def run(self, impl: Any) -> torch.Tensor:
         """`[T, H, D]`, from a cache of its own."""
         axes = ["NSKD".index(axis) for axis in impl.layout]
         cache = KVCache(*(x.permute(axes).contiguous() for x in (self.cache.k, self.cache.v)))
@@ -60,8 +60,9 @@ class Step:
         step = Step(self.layer, self.batch, KVCache(*wide[:2]), *wide[2:])
         return step.run(self.eager("float64"))
 
-    def eager(self, dtype: str) -> AttentionImpl:
-        return GatheredAttention(self.layer, StoredAsComputed(dtype))
+    def eager(self, dtype: str) -> Any:
+        codec: Any = StoredAsComputed(dtype)
+        return GatheredAttention(self.layer, codec)
 
 
 def make_step(

@@ -10,8 +10,11 @@ import pytest
 import torch
 from switchgear import LLM, SamplingParams
 from switchgear.core.cli.diagnosis import find_plugins
+from switchgear.core.config import PluginConfig
+from switchgear.core.defaults import PlainLinears
 from switchgear.core.errors import PluginError
-from switchgear.core.records import Device, LinearPart, LinearSpec, Refusal
+from switchgear.core.hooks import hookimpl
+from switchgear.core.records import TOKEN_EQUAL, Device, LinearPart, LinearSpec, Refusal
 from switchgear.core.testing.teacher_forced import MAX_UNDECIDED, compare_forced
 from switchgear.core.testing.tiny import make_tiny_model
 from switchgear.kernels.cpu import build
@@ -153,3 +156,31 @@ def test_the_doctor_says_what_it_lacks() -> None:
     assert lines["plugin native_cpu"].state == "missing"
     assert "are not built" in lines["plugin native_cpu"].value
     assert "plugin native_cpu" not in {finding.subject for finding in find_plugins(asks_them=False)}
+
+
+class ClaimsTheHead:
+    """A quantizer that wants one linear."""
+
+    name = "claims_the_head"
+    equivalence = TOKEN_EQUAL
+    hook_api = (1, 0)
+
+    class Config(PluginConfig):
+        """Nothing to set."""
+
+    def __init__(self, config: Config) -> None:
+        self.plain = PlainLinears()
+
+    @hookimpl
+    def quantize(self, spec: LinearSpec, device: Device) -> Any:
+        return self.plain.quantize(spec, device) if spec.kind == "o" else None
+
+
+@pytest.mark.usefixtures("_usable")
+@pytest.mark.parametrize("order", [("native_cpu", "claims_the_head"), ("claims_the_head", "native_cpu")])
+def test_it_takes_only_what_no_other_plugin_wants(order: tuple[str, ...], tiny_model: Path) -> None:
+    plugins: dict[str, dict[str, Any]] = {name: {} for name in order}
+    with LLM(str(tiny_model), plugins=plugins, plugin_classes=(*CLASSES, ClaimsTheHead)) as llm:
+        lines = {line.owner: line.reason for line in llm.plan.hooks if line.hook == "quantize"}
+    assert lines["claims_the_head"] == "on in the config, 2 of 10"
+    assert lines["native_cpu"] == "on in the config, 7 of 10"

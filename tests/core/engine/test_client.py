@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 from switchgear import LLM
+from switchgear.core.engine.child import private_folder
 from switchgear.core.engine.client import EngineClient, EngineDown
 from switchgear.core.errors import ConfigError
 from switchgear.core.sampling_params import SamplingParams
@@ -170,7 +172,9 @@ def test_signals_of_the_terminal_are_for_the_gateway_to_decide(session: Session)
 # -- an engine that ends ----------------------------------------------------------------------------------------------
 
 
-def test_one_that_dies_is_replaced_until_the_limit(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_that_dies_is_replaced_until_the_limit(
+    tiny_model: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     async def main() -> None:
         async with serving(config_of(tiny_model), max_restarts=1) as (client, listener):
             for name in "abcd":
@@ -216,6 +220,8 @@ def test_one_that_dies_is_replaced_until_the_limit(tiny_model: Path, capsys: pyt
 
     asyncio.run(main())
     assert "engine: Traceback (most recent call last):\n" in capsys.readouterr().err
+    (told,) = caplog.messages
+    assert told.startswith("the engine was killed (signal 9)") and told.endswith("it is started again (1 of 1)")
 
 
 def test_one_that_dies_while_it_loads_is_started_again_and_old_restarts_are_forgotten(tiny_model: Path) -> None:
@@ -248,6 +254,20 @@ def test_one_that_cannot_start_says_why_and_is_not_tried_again(tmp_path: Path) -
         await client.close()
 
     asyncio.run(main())
+
+
+def test_a_temporary_directory_that_cannot_be_used_is_one_sentence_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    with pytest.raises(ConfigError, match=r"too long for a socket in it: set TMPDIR"):
+        private_folder()
+    assert list(long.iterdir()) == []
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    with pytest.raises(ConfigError, match=r"No such file or directory\): set TMPDIR"):
+        private_folder()
 
 
 def test_it_can_be_closed_while_it_loads_and_twice(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,7 +173,7 @@ def test_a_body_of_unknown_length_is_read_up_to_the_limit() -> None:
 
 def test_a_body_that_does_not_come_is_waited_for_and_then_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "BODY_SECONDS", 0.05)
-    with pytest.raises(ApiError, match="within 0.05 seconds") as error:
+    with pytest.raises(ApiError, match=r"within 0\.05 seconds") as error:
         read(part(b"0", more=True))
     assert (error.value.status, error.value.headers["connection"]) == (408, "close")
 

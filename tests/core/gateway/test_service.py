@@ -17,6 +17,10 @@ from switchgear.core.engine.client import EngineDown
 from switchgear.core.errors import RequestError
 from switchgear.core.gateway.ask import Ask
 from switchgear.core.gateway.service import DeadlineExceeded, Service, Visitor
+from switchgear.core.records import Wait
+from switchgear.core.registry import Bound
+
+from .stages import outcomes, stage
 
 GREEDY = SamplingParams(max_tokens=8, temperature=0, ignore_eos=True)
 LONG = SamplingParams(max_tokens=400, temperature=0, ignore_eos=True)
@@ -142,24 +146,17 @@ def test_a_deadline_ends_the_request(config: Config) -> None:
 
 
 def test_a_deadline_counts_while_a_stage_lets_the_request_wait(config: Config) -> None:
-    waiting = stage("waiting", lambda request: Wait("nobody", 60.0))
-    journal: list[str] = []
-
-    class Waiting(waiting):  # type: ignore[misc, valid-type]
-        def leave(self, request: IngressRequest, outcome: Outcome) -> None:
-            journal.append(outcome.kind)
+    stages = {"first": stage("first"), "second": stage("second", lambda request: Wait("nobody", 60.0))}
 
     async def test(service: Service) -> None:
-        first = Bound("first", Waiting(Waiting.Config()))
-        first.value.enter = stage("first")(Waiting.Config()).enter
-        service.ingress.stages = (first, Bound("waiting", waiting(waiting.Config())))
+        service.ingress.stages = tuple(Bound(name, cls(None)) for name, cls in stages.items())
         begin = asyncio.get_running_loop().time()
         with pytest.raises(DeadlineExceeded):
             await service.submit(Ask(prompt=PROMPT, params=LONG), visitor("late", begin + 0.05))
         assert asyncio.get_running_loop().time() - begin < 5.0
 
     run(config, test)
-    assert journal == ["aborted"]
+    assert [outcome.kind for outcome in outcomes] == ["aborted"]
 
 
 def test_an_engine_that_dies_fails_what_is_open_and_comes_back(config: Config) -> None:

@@ -39,6 +39,11 @@ def case(name: str, kernel: Callable[..., Outputs], reference: Callable[..., Out
     return Case(name, partial(kernel, *arguments), partial(reference, *arguments), partial(reference, *wide))
 
 
+def alone(function: Callable[..., torch.Tensor]) -> Callable[..., Outputs]:
+    """The single result of a function as the only one of several."""
+    return lambda *given: (function(*given),)
+
+
 def draw(*shape: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
@@ -58,9 +63,9 @@ DECODES: list[Row] = [(1, 37), (3, 20), (1, 1), (2, 2), (1, 64)]
 
 def paged(step: Step) -> tuple[torch.Tensor, torch.Tensor]:
     """The caches as the kernels have them, `[N, K, S, D]`, with the step's own K and V in them."""
-    caches = tuple(x.transpose(1, 2).contiguous() for x in (step.cache.k, step.cache.v))
-    ops.write_kv(step.k, step.v, *caches, torch.from_numpy(step.batch.slots[0]))
-    return caches[0], caches[1]
+    k, v = (x.transpose(1, 2).contiguous() for x in (step.cache.k, step.cache.v))
+    ops.write_kv(step.k, step.v, k, v, torch.from_numpy(step.batch.slots[0]))
+    return k, v
 
 
 def on_device(step: Step) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -74,8 +79,18 @@ def prefilled(step: Step, tiles: tuple[int, int, int] = (16, 16, 4)) -> torch.Te
     lens = step.batch.query_lens.tolist()
     starts = [(row, start) for row, length in enumerate(lens) for start in range(0, length, height)]
     rows, firsts = torch.tensor(starts, dtype=torch.int32).T.contiguous()
-    settings = (layer.scale, layer.window, layer.soft_cap, tiles)
-    flash_prefill(step.q, *paged(step), rows, firsts, *on_device(step), out, *settings)
+    flash_prefill(
+        step.q,
+        *paged(step),
+        rows,
+        firsts,
+        *on_device(step),
+        out,
+        layer.scale,
+        layer.window,
+        layer.soft_cap,
+        tiles,
+    )
     return out
 
 
@@ -83,8 +98,19 @@ def decoded(step: Step, num_splits: int = 3, tile_k: int = 16) -> torch.Tensor:
     layer, out = step.layer, torch.full_like(step.q, torch.nan)
     rows = torch.arange(len(step.batch.rows), dtype=torch.int32)
     most = int(step.batch.query_lens.max())
-    settings = (layer.scale, layer.window, layer.soft_cap, most, num_splits, tile_k)
-    flash_decode(step.q, *paged(step), rows, *on_device(step), out, *settings)
+    flash_decode(
+        step.q,
+        *paged(step),
+        rows,
+        *on_device(step),
+        out,
+        layer.scale,
+        layer.window,
+        layer.soft_cap,
+        most,
+        num_splits,
+        tile_k,
+    )
     return out
 
 
@@ -134,15 +160,13 @@ def ropes(dtype: torch.dtype) -> Iterator[Case]:
         x = draw(4, heads + 2, size, dtype=dtype)[:, 1 : heads + 1]
         angles = torch.arange(4)[:, None] * 0.7 ** torch.arange(half)
         tables = angles.cos().to(dtype), angles.sin().to(dtype)
-        only = lambda function: lambda *given: (function(*given),)  # noqa: E731
-        yield case(f"{heads} x {size}, {2 * half} turn", only(rope), only(ops.rope), x, *tables)
+        yield case(f"{heads} x {size}, {2 * half} turn", alone(rope), alone(ops.rope), x, *tables)
 
 
 def activations(dtype: torch.dtype) -> Iterator[Case]:
     for activation in ("silu", "gelu", "gelu_tanh", "relu"):
         gate_up = draw(3, 2 * 1100 + 6, dtype=dtype)[:, :2200] * 4
-        only = lambda function: lambda *given: (function(*given),)  # noqa: E731
-        yield case(activation, only(act_mul), only(ops.act_mul), gate_up, activation)
+        yield case(activation, alone(act_mul), alone(ops.act_mul), gate_up, activation)
 
 
 CASES: Mapping[str, Callable[[torch.dtype], Iterator[Case]]] = {

@@ -15,9 +15,10 @@ TESTS = Path(__file__).resolve().parents[2]
 FILES = ("kernels/triton/interpreted.py", "plugins/interpreted_triton.py")
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_under_the_interpreter(file: str) -> None:
-    arguments = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(TESTS / file)]
+@pytest.mark.parametrize("marker", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
+def test_under_the_interpreter(marker: str) -> None:
+    arguments = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", marker]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(arguments, cwd=TESTS.parent, capture_output=True, text=True, env=environment)
+    files = [str(TESTS / file) for file in FILES]
+    done = subprocess.run([*arguments, *files], cwd=TESTS.parent, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
