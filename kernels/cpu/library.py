@@ -36,6 +36,15 @@ SIGNATURES = {
         *(c_int32, c_int32, c_int32),
     ),
     "switchgear_act_mul": (*(None, c_void_p, c_int64, c_void_p, c_int64, c_int64, c_int32, c_int32, c_int32, c_int32),),
+    "switchgear_decode_state_size": (c_int64, c_int64),
+    "switchgear_decode": (
+        *(None, c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_int64, c_void_p, c_int64),
+        *(c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_double, c_double),
+        *(c_int32, c_int32, c_int32),
+    ),
+    "switchgear_write_kv": (
+        *(None, c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_int64, c_int64, c_int32),
+    ),
 }
 """Each function's result and arguments."""
 

@@ -14,6 +14,7 @@ from ...core.interfaces import KVCodec
 from ...core.records import TOKEN_EQUAL, Device, LayerSpec, Refusal
 
 if TYPE_CHECKING:
+    from .native import NativeAttention
     from .sdpa import FusedAttention
     from .tiled import TiledAttention
 
@@ -28,8 +29,8 @@ class FlashAttention:
     hook_api = (1, 0)
 
     class Config(PluginConfig):
-        backend: Literal["auto", "triton", "sdpa"] = "auto"
-        """Whose kernels: Triton's on a GPU, PyTorch's own on a CPU, or whichever belongs to the device."""
+        backend: Literal["auto", "triton", "native", "sdpa"] = "auto"
+        """Whose kernels: Triton's on a GPU, our own or PyTorch's on a CPU, or the best of those that run here."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -37,19 +38,33 @@ class FlashAttention:
     @hookimpl
     def attention_impl(
         self, layer: LayerSpec, codec: KVCodec, device: Device
-    ) -> TiledAttention | FusedAttention | Refusal:
-        backend, reason = self._choose(device)
-        if backend == "triton":
-            from . import tiled
-
-            return tiled.refusal(layer, codec, device) or tiled.TiledAttention(layer, device, reason)
-        from . import sdpa
-
-        return sdpa.refusal(layer, device) or sdpa.FusedAttention(layer, codec, device.dtype, reason)
-
-    def _choose(self, device: Device) -> tuple[str, str]:
-        """The backend, and what the plan says about it."""
+    ) -> TiledAttention | NativeAttention | FusedAttention | Refusal:
         if self.config.backend != "auto":
-            return self.config.backend, f"{self.config.backend}, as the config says"
-        backend = "triton" if device.type == "cuda" else "sdpa"
-        return backend, f"{backend}, as this is {'a GPU' if backend == 'triton' else 'a CPU'}"
+            return self._backend(self.config.backend, "as the config says", layer, codec, device)
+        if device.type == "cuda":
+            return self._backend("triton", "as this is a GPU", layer, codec, device)
+        native = self._backend("native", "as this is a CPU", layer, codec, device)
+        if not isinstance(native, Refusal):
+            return native
+        fused = self._backend("sdpa", f"for {'; '.join(native.reasons)}", layer, codec, device)
+        return Refusal((*native.reasons, *fused.reasons)) if isinstance(fused, Refusal) else fused
+
+    def _backend(
+        self, backend: str, why: str, layer: LayerSpec, codec: KVCodec, device: Device
+    ) -> TiledAttention | NativeAttention | FusedAttention | Refusal:
+        """The attention of one backend, or why it cannot serve."""
+        reason = f"{backend}, {why}"
+        match backend:
+            case "triton":
+                from . import tiled
+
+                return tiled.refusal(layer, codec, device) or tiled.TiledAttention(layer, device, reason)
+            case "native":
+                from . import native, sdpa
+
+                fused = sdpa.FusedAttention(layer, codec, device.dtype, reason)
+                return native.refusal(codec, device) or native.NativeAttention(layer, fused, reason)
+            case _:
+                from . import sdpa
+
+                return sdpa.refusal(layer, device) or sdpa.FusedAttention(layer, codec, device.dtype, reason)

@@ -55,7 +55,8 @@ class FusedAttention:
     def plan(self, batch: Batch, group: int) -> Meta:
         import torch
 
-        return torch.from_numpy(batch.slots[group]), list(self._rectangles(batch, group))
+        everyone = np.arange(len(batch.rows))
+        return torch.from_numpy(batch.slots[group]), list(self.rectangles(batch, group, everyone))
 
     def write(self, k: torch.Tensor, v: torch.Tensor, cache: KVCache, meta: Meta) -> None:
         slots, _ = meta
@@ -89,39 +90,34 @@ class FusedAttention:
 
     # -- cutting a step into rectangles -----------------------------------------------------------------------------
 
-    def _rectangles(self, batch: Batch, group: int) -> Iterator[Rectangle]:
+    def rectangles(self, batch: Batch, group: int, rows: IntArray) -> Iterator[Rectangle]:
         """Rows with as many queries as each other go together, and those that need no mask apart from the rest."""
         query_lens, contexts = batch.query_lens, batch.context_lens
         is_new = query_lens == contexts
         if self.layer.window is not None:
             is_new &= contexts <= self.layer.window
         long = []
-        for length in np.unique(query_lens):
-            rows = np.flatnonzero((query_lens == length) & is_new)
-            if len(rows):
-                yield self._new_rows(batch, group, rows)
-            rows = np.flatnonzero((query_lens == length) & ~is_new)
+        for length in np.unique(query_lens[rows]):
+            alike = rows[query_lens[rows] == length]
+            if is_new[alike].any():
+                yield self._new_rows(batch, group, alike[is_new[alike]])
             # rows of like context stand together, for they are padded to the longest
-            rows = rows[np.argsort(contexts[rows], kind="stable")]
-            is_long = length * self._num_seen(batch, rows) > MAX_MASK
-            long += rows[is_long].tolist()
-            rows = rows[~is_long]
-            while len(rows):
-                height = int(MAX_MASK // (length * self._num_seen(batch, rows[-1:])[0]))
-                yield self._masked_rows(batch, group, rows[-height:])
-                rows = rows[:-height]
+            rest = alike[~is_new[alike]]
+            rest = rest[np.argsort(contexts[rest], kind="stable")]
+            is_long = length * self._num_seen(batch, rest) > MAX_MASK
+            long += rest[is_long].tolist()
+            rest = rest[~is_long]
+            while len(rest):
+                height = int(MAX_MASK // (length * self._num_seen(batch, rest[-1:])[0]))
+                yield self._masked_rows(batch, group, rest[-height:])
+                rest = rest[:-height]
         if long:
             yield from self._stretches(batch, group, long)
-
-    def _first_seen(self, positions: IntArray) -> IntArray:
-        """The first position that a query at each of these positions sees."""
-        window = self.layer.window
-        return np.zeros_like(positions) if window is None else np.maximum(positions - window + 1, 0)
 
     def _num_seen(self, batch: Batch, rows: IntArray) -> IntArray:
         """Keys that the queries of each row see together."""
         contexts = batch.context_lens[rows]
-        return contexts - self._first_seen(contexts - batch.query_lens[rows])
+        return contexts - first_seen(self.layer, contexts - batch.query_lens[rows])
 
     def _new_rows(self, batch: Batch, group: int, rows: IntArray) -> Rectangle:
         """Whole prompts of one length."""
@@ -142,7 +138,7 @@ class FusedAttention:
         positions = (contexts - num_queries)[:, None] + np.arange(num_queries)
         # from the first position that a query sees: the blocks before it may be another row's by now
         num_keys = int(self._num_seen(batch, rows).max())
-        keys = self._first_seen(positions[:, :1]) + np.arange(num_keys)
+        keys = first_seen(self.layer, positions[:, :1]) + np.arange(num_keys)
         # padding reads the row's own last position: stale memory could hold a NaN, and no mask hides one
         slots = slots_of(batch, group, rows, np.minimum(keys, contexts[:, None] - 1))
         hidden = self._is_hidden(positions[:, :, None], keys[:, None, :])
@@ -167,7 +163,7 @@ class FusedAttention:
             before = context - int(batch.query_lens[row])
             for start in range(before, context, STRETCH):
                 end = min(start + STRETCH, context)
-                first = int(self._first_seen(np.array(start)))
+                first = int(first_seen(self.layer, np.array(start)))
                 token = int(batch.query_start[row]) + start - before
                 yield Rectangle(
                     (1, end - start, end - first),
@@ -185,6 +181,11 @@ class FusedAttention:
         import torch
 
         return torch.zeros(hidden.shape, dtype=getattr(torch, self.dtype)).masked_fill_(hidden, -torch.inf)
+
+
+def first_seen(layer: LayerSpec, positions: IntArray) -> IntArray:
+    """The first position that a query at each of these positions sees."""
+    return np.zeros_like(positions) if layer.window is None else np.maximum(positions - layer.window + 1, 0)
 
 
 def slots_of(batch: Batch, group: int, rows: IntArray, positions: IntArray) -> IntArray:
