@@ -140,7 +140,7 @@ class PlainLinears:
 
     @hookimpl(trylast=True)
     def quantize(self, spec: LinearSpec, device: Device) -> PlainRecipe:
-        return PlainRecipe(device.dtype, self.embeddings)
+        return PlainRecipe(device.dtype, self.embeddings, device.type)
 
 
 @dataclass(slots=True)
@@ -149,6 +149,7 @@ class PlainRecipe:
 
     dtype: str
     embeddings: dict[str, torch.Tensor]
+    device: str = "cpu"
     num_bytes: int = 0
 
     def load(self, reader: TensorReader, spec: LinearSpec) -> tuple[LinearSpec, torch.Tensor, torch.Tensor | None]:
@@ -157,10 +158,10 @@ class PlainRecipe:
         dtype = getattr(torch, self.dtype)
         if spec.tied_to in self.embeddings:
             return spec, self.embeddings[spec.tied_to], None
-        weight = reader.fused(spec, "weight", dtype)
+        weight = reader.fused(spec, "weight", dtype).to(self.device)
         if spec.kind == "embedding":
             self.embeddings[spec.path] = weight
-        bias = reader.fused(spec, "bias", dtype) if spec.has_bias else None
+        bias = reader.fused(spec, "bias", dtype).to(self.device) if spec.has_bias else None
         self.num_bytes = weight.nbytes + (bias.nbytes if bias is not None else 0)
         return spec, weight, bias
 
@@ -204,8 +205,8 @@ class EagerAttention:
     """Attention that gathers K and V and materialises the score matrix: the form every other one is checked against."""
 
     @hookimpl(trylast=True)
-    def attention_impl(self, layer: LayerSpec, codec: KVCodec) -> GatheredAttention:
-        return GatheredAttention(layer, codec)
+    def attention_impl(self, layer: LayerSpec, codec: KVCodec, device: Device) -> GatheredAttention:
+        return GatheredAttention(layer, codec, device.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,13 +225,14 @@ class Tile:
 class GatheredAttention:
     layer: LayerSpec
     codec: KVCodec
+    device: str = "cpu"
     layout: str = "NSKD"
 
     def plan(self, batch: Batch, group: int) -> tuple[torch.Tensor, list[Tile]]:
-        import torch
+        from .model.placing import to_device
 
         tiles = [self._tile(batch, group, rows) for rows in self._tiles(batch)]
-        return torch.from_numpy(batch.slots[group]), tiles
+        return to_device(batch.slots[group], self.device), tiles
 
     def _tiles(self, batch: Batch) -> list[IntArray]:
         """Row numbers of each tile: equal query lengths, and a bounded score matrix where more than one row is in."""
@@ -244,14 +246,16 @@ class GatheredAttention:
         return tiles
 
     def _tile(self, batch: Batch, group: int, rows: IntArray) -> Tile:
-        import torch
+        from .model.ops import size_above
+        from .model.placing import to_device
 
         context_lens = batch.context_lens[rows]
         num_queries = int(batch.query_lens[rows[0]])
         tokens = batch.query_start[rows][:, None] + np.arange(num_queries)
         # from the first position that a query sees: the blocks before it may be another row's by now
         first = self._first_seen(context_lens, num_queries)
-        positions = first[:, None] + np.arange((context_lens - first).max())
+        # of few sizes, as linears are: torch keeps code for each that it meets
+        positions = first[:, None] + np.arange(size_above(int((context_lens - first).max())))
         # padding reads the row's own last position: stale memory could hold a NaN, and 0 * NaN is NaN
         inside = np.minimum(positions, context_lens[:, None] - 1)
         blocks = np.take_along_axis(batch.block_tables[group][rows], inside // batch.block_size, axis=1)
@@ -260,7 +264,7 @@ class GatheredAttention:
         visible = positions[:, None, :] <= queries
         if self.layer.window is not None:
             visible &= positions[:, None, :] > queries - self.layer.window
-        return Tile(torch.from_numpy(tokens), torch.from_numpy(slots), torch.from_numpy(visible))
+        return Tile(*(to_device(array, self.device) for array in (tokens, slots, visible)))
 
     def _first_seen(self, context_lens: IntArray, num_queries: int) -> IntArray:
         """The first position that the last `num_queries` tokens of each context see."""

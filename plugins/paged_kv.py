@@ -104,30 +104,34 @@ class BlockPool:
 
     def grow(self, row: int, num_tokens: int) -> Slots | None:
         table = self.tables.get(row) or Table(tuple([] for _ in self.groups))
-        num_new = max(0, -(-num_tokens // self.block_size) - len(table.blocks[0]))
+        num_new = -(-num_tokens // self.block_size) - len(table.blocks[0])
         place = table.num_written // self.block_size
-        shared = self._shared_at(table, place) if num_tokens > table.num_written else []
-        if num_new or shared:
-            for number, group in enumerate(self.groups):
-                if num_new + (number in shared) > len(group.free):
-                    return None
+        shared = self._shared_at(table, place) if num_tokens > table.num_written else ()
+        if num_new <= 0 and not shared:
+            # most calls: the next token of an output goes into the block of the last
+            if num_tokens > table.num_written:
+                table.num_written = num_tokens
+            return self.nothing
+        num_new = max(0, num_new)
+        for number, group in enumerate(self.groups):
+            if num_new + (number in shared) > len(group.free):
+                return None
         self.tables[row] = table
         table.num_written = max(table.num_written, num_tokens)
-        if not num_new and not shared:
-            return self.nothing
         copies = tuple(self._own(table, place, number) for number in shared)
         new = tuple(tuple(group.take() for _ in range(num_new)) for group in self.groups)
         for blocks, taken in zip(table.blocks, new, strict=True):
             blocks += taken
         return Slots(new, copies)
 
-    def _shared_at(self, table: Table, place: int) -> list[int]:
+    def _shared_at(self, table: Table, place: int) -> tuple[int, ...]:
         """Groups in which the block that is to be written belongs to others too; only the last, half-filled one can."""
-        shared: list[int] = []
-        if place < len(table.blocks[0]):
-            for number, group in enumerate(self.groups):
-                if group.num_references[table.blocks[number][place]] > 1:
-                    shared.append(number)
+        if place >= len(table.blocks[0]):
+            return ()
+        shared: tuple[int, ...] = ()
+        for number, group in enumerate(self.groups):
+            if group.num_references[table.blocks[number][place]] > 1:
+                shared += (number,)
         return shared
 
     def _own(self, table: Table, place: int, number: int) -> BlockCopy:

@@ -23,7 +23,7 @@ from .parts import Parts
 
 DEFAULT_MODEL_LEN = 4096
 KV_SHARE = 5
-"""A fifth of the machine's memory is for KV unless the config says how much."""
+"""A fifth of the memory is for KV unless the config says how much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def assemble(
     block_size = registry.block_size(limits)
 
     def make_worker(shard: tuple[int, int] = (0, 1)) -> LocalWorker:
-        return LocalWorker(registry, spec, reader, device, limits.max_model_len, block_size, shard)
+        return LocalWorker(registry, spec, reader, device, limits, block_size, shard)
 
     executor_base, executor_wrappers = registry.wrapped("execute", workers=make_worker)
     executor = (executor_wrappers or [executor_base])[-1]
@@ -70,7 +70,7 @@ def assemble(
     providers = [executor, policy, *modifiers, proposer, *logits_stages]
     with registry.blaming():
         needed = sum(each.value.needs().bytes for each in providers if each and hasattr(each.value, "needs"))
-    kv_spec = size_pool(config.engine, limits, executor.value.kv_spec, block_size, needed, registry)
+    kv_spec = size_pool(config.engine, limits, executor.value.kv_spec, block_size, needed, registry, device)
     num_blocks = max(group.num_blocks for group in kv_spec)
     kv = KVView(block_size, num_blocks, num_blocks)
 
@@ -117,10 +117,16 @@ def make_limits(config: EngineConfig, spec: ModelSpec) -> Limits:
 
 
 def size_pool(
-    config: EngineConfig, limits: Limits, spec: KVSpec, block_size: int, needed: int, registry: Registry
+    config: EngineConfig,
+    limits: Limits,
+    spec: KVSpec,
+    block_size: int,
+    needed: int,
+    registry: Registry,
+    device: Device,
 ) -> KVSpec:
     """The groups with as many blocks as fit into `kv_bytes` beside what providers need."""
-    num_bytes = (config.kv_bytes or total_memory() // KV_SHARE) - needed
+    num_bytes = (config.kv_bytes or total_memory(device.type) // KV_SHARE) - needed
     spec = sized(spec, num_bytes, block_size, lambda window: registry.window_blocks(window, limits))
     if block_size >= limits.max_model_len:
         # a sequence never needs a second block, so there is no use for more of them than sequences

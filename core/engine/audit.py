@@ -16,7 +16,7 @@ def audit_engine(requests: Requests, allocator: KVAllocator, sampler: Sampler) -
         problems.append(
             f"{audit.total} blocks in all, but {audit.free} free + {audit.held} held + {audit.evictable} evictable"
         )
-    held_rows = {sequence.row for sequences in requests.held.values() for sequence in sequences}
+    held_rows = {row for sequences in requests.held.values() for row in sequences}
     places = [set(requests.running), set(requests.waiting), held_rows]
     if sum(map(len, places)) != len(requests.by_row) or set().union(*places) != set(requests.by_row):
         problems.append("a sequence stands in two queues or in none")

@@ -23,7 +23,7 @@ from ..model.vocabulary import read_vocabulary
 from ..plan import EffectivePlan, effective_plan
 from ..records import Device, Limits
 from ..registry import Bound, Registry
-from .device import choose_dtype, device_of
+from .device import choose_device, choose_dtype, device_of
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -73,13 +73,14 @@ def build_engine(
 
 def find(config: Config, classes: tuple[type, ...] = (), cache: Path | None = None) -> Found:
     """Load the plugins, fetch and read the model's files. Imports no torch unless a plugin or a conversion does."""
-    dtype, dtype_reason = choose_dtype(config.model.dtype)
+    device = choose_device(config.model.device)
+    dtype, dtype_reason = choose_dtype(config.model.dtype, device)
     # before anything is fetched for a plugin that does not exist
     registry = make_registry(config, classes)
     files = resolve(config.model.name, dtype, cache=cache, progress=sys.stderr.isatty())
     tokenizer = Tokenizer(files)
     spec = model_spec(config.model.name, files.config, tokenizer.eos_ids)
-    return Found(config, registry, files, tokenizer, spec, device_of(dtype), dtype_reason)
+    return Found(config, registry, files, tokenizer, spec, device_of(dtype, device), dtype_reason)
 
 
 def build(found: Found, clock: Callable[[], float] = time.monotonic, *, has_ingress: bool = True) -> Built:

@@ -1,15 +1,35 @@
-"""The machine that the engine computes on: its features and the precision that suits it. Imports no torch."""
+"""The machine that the engine computes on: its features, and the precision and memory to use. Imports no torch."""
 
 from __future__ import annotations
 
 import os
 
+from ..errors import ConfigError
 from ..records import Device
+from .cuda import NoGPU, first_gpu
+
+LEAST_FOR_BFLOAT16 = (8, 0)
+"""sm_80: the first GPUs that multiply bfloat16."""
 
 
-def device_of(dtype: str) -> Device:
-    """The device that this process computes on, with the features that kernels ask for."""
-    return Device("cpu", dtype, cpu_features())
+def choose_device(asked: str) -> str:
+    """The device type for `auto`, `cpu` or `cuda`. Raises ConfigError where there is no GPU and one was asked for."""
+    if asked == "cpu":
+        return asked
+    try:
+        first_gpu()
+    except NoGPU as reason:
+        if asked == "cuda":
+            raise ConfigError(f"[model] device = 'cuda' cannot be: {reason}; set it to 'cpu' or 'auto'") from None
+        return "cpu"
+    return "cuda"
+
+
+def device_of(dtype: str, device_type: str = "cpu") -> Device:
+    """The device of this type that this process computes on, with the features that kernels ask for."""
+    if device_type == "cpu":
+        return Device(device_type, dtype, cpu_features())
+    return Device(device_type, dtype, ("sm_{}{}".format(*first_gpu().capability),))
 
 
 def cpu_features() -> tuple[str, ...]:
@@ -23,15 +43,21 @@ def cpu_features() -> tuple[str, ...]:
     return tuple(feature for feature in interesting if feature in flags)
 
 
-def choose_dtype(asked: str) -> tuple[str, str]:
-    """(dtype, why) for `auto` or a name."""
+def choose_dtype(asked: str, device_type: str = "cpu") -> tuple[str, str]:
+    """(dtype, why) for `auto` or a name, on a device of this type."""
     if asked != "auto":
         return asked, "asked for"
-    if {"amx_bf16", "avx512_bf16"} & set(cpu_features()):
-        return "bfloat16", "this processor multiplies bfloat16"
-    return "float32", "this processor does not multiply bfloat16"
+    if device_type == "cuda":
+        what, has_bfloat16 = "GPU", first_gpu().capability >= LEAST_FOR_BFLOAT16
+    else:
+        what, has_bfloat16 = "processor", bool({"amx_bf16", "avx512_bf16"} & set(cpu_features()))
+    if has_bfloat16:
+        return "bfloat16", f"this {what} multiplies bfloat16"
+    return "float32", f"this {what} does not multiply bfloat16"
 
 
-def total_memory() -> int:
-    """Bytes of memory of this machine."""
+def total_memory(device_type: str = "cpu") -> int:
+    """Bytes of memory of this machine, or of its GPU."""
+    if device_type == "cuda":
+        return first_gpu().memory_bytes
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

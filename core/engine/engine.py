@@ -375,7 +375,7 @@ class Engine:
         ticket = fork_ticket(parent.row)
         if parent.num_computed < parent.num_prompt or ticket not in self.requests.held:
             return
-        siblings = list(self.requests.held[ticket])
+        siblings = list(self.requests.held[ticket].values())
         self.requests.complete(ticket)
         self.requests.wake_completed()
         for sibling in siblings:

@@ -22,7 +22,8 @@ class Requests:
         """Per request id, its live sequences by row."""
         self.running: dict[int, Sequence] = {}
         self.waiting: dict[int, Sequence] = {}
-        self.held: dict[str, list[Sequence]] = {}
+        self.held: dict[str, dict[int, Sequence]] = {}
+        """Per ticket, who waits for it by row."""
         self._completed: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._row_numbers = row_numbers
 
@@ -45,8 +46,8 @@ class Requests:
             sequence.state = State.WAITING
             self.waiting[sequence.row] = sequence
         else:
-            sequence.state = State.HELD
-            self.held.setdefault(ticket, []).append(sequence)
+            sequence.state, sequence.ticket = State.HELD, ticket
+            self.held.setdefault(ticket, {})[sequence.row] = sequence
 
     def admit(self, sequence: Sequence) -> None:
         """From waiting to running; whoever arrived before and still waits has been overtaken once more."""
@@ -77,7 +78,7 @@ class Requests:
     def wake_completed(self) -> None:
         """Move what was completed since the last step into the queue; called by the engine's own thread."""
         while self.has_completed:
-            for sequence in self.held.pop(self._completed.get(), []):
+            for sequence in self.held.pop(self._completed.get(), {}).values():
                 sequence.state = State.WAITING
                 self.waiting[sequence.row] = sequence
 
@@ -91,11 +92,10 @@ class Requests:
         self.running.pop(sequence.row, None)
         self.waiting.pop(sequence.row, None)
         if sequence.state is State.HELD:
-            self.held = {
-                ticket: rest
-                for ticket, sequences in self.held.items()
-                if (rest := [other for other in sequences if other is not sequence])
-            }
+            others = self.held[sequence.ticket]
+            del others[sequence.row]
+            if not others:
+                del self.held[sequence.ticket]
         sequence.state = State.FINISHED
 
     # -- the view ---------------------------------------------------------------------------------------------------

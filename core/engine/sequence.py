@@ -74,6 +74,8 @@ class Sequence:
     is_aborted: bool = False
     """Aborted while its step was in flight: it leaves when the step returns."""
     state: State = State.WAITING
+    ticket: str = ""
+    """What it is or was held for."""
     num_computed: int = 0
     """Tokens whose KV is in the cache, computed and accepted."""
     num_in_flight: int = 0

@@ -58,7 +58,10 @@ class Tokenizer:
             raise RequestError(
                 f"the text has a lone surrogate at character {error.start}; send valid Unicode"
             ) from error
-        return self._tokenizer.encode(text, add_special_tokens=add_special).ids
+        # the one way that does not keep other threads waiting meanwhile
+        [encoded] = self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special)
+        ids: list[int] = encoded.ids
+        return ids
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """The text of `ids`; bytes that are not UTF-8 come out as U+FFFD."""

@@ -16,7 +16,8 @@ from switchgear.core.testing.tiny import make_tiny_model
 from .served import Served, serving
 
 TEMPLATE = (
-    '{% if tools %}Tools: {{ tools | tojson }} Write <tool_call>{"name": "...", "arguments": {}}</tool_call>.{% endif %}'
+    "{% if tools %}Tools: {{ tools | tojson }} "
+    'Write <tool_call>{"name": "...", "arguments": {}}</tool_call>.{% endif %}'
     "{% for message in messages %}<{{ message.role }}>{{ message.content }}</>{% endfor %}<assistant>"
 )
 QUESTION: Any = [{"role": "user", "content": "Weather in Oslo?"}]
