@@ -39,6 +39,8 @@ class ModelConfig(PluginConfig):
     """A catalogue name, a Hugging Face directory or id, or a .gguf file."""
     dtype: Literal["auto", "float64", "float32", "bfloat16", "float16"] = "auto"
     """Precision of weights and activations; `auto` is bfloat16 where the machine multiplies it, else float32."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where it is computed; `auto` is the first GPU that PyTorch can use, else the processor."""
 
 
 class EngineConfig(PluginConfig):
@@ -51,7 +53,7 @@ class EngineConfig(PluginConfig):
     max_model_len: AtLeastOne | None = None
     """Tokens of prompt and output together; by default the model's own limit, at most 4096."""
     kv_bytes: AtLeastOne | None = None
-    """Bytes for KV; by default a fifth of the machine's memory."""
+    """Bytes for KV; by default a fifth of the memory of the machine, or of its GPU where that computes."""
     max_overtaken: AtLeastOne = 256
     """Later requests that may be admitted before a waiting one before it goes first whatever the policy says."""
     seed: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0

@@ -12,6 +12,7 @@ from .records import (
     Audit,
     BoolArray,
     Decision,
+    Device,
     Draft,
     DraftView,
     Event,
@@ -21,6 +22,7 @@ from .records import (
     IntArray,
     KVCache,
     KVSpec,
+    Limits,
     LinearSpec,
     Needs,
     Outcome,
@@ -182,7 +184,12 @@ class KVTransfer(Protocol):
 
 
 class AttentionImpl(Protocol):
-    """Attention over cached KV for one kind of layer. Everything that changes per step goes through `meta`."""
+    """Attention over cached KV for one kind of layer. Everything that changes per step goes through `meta`.
+
+    One whose decode steps can be recorded in a CUDA graph says `is_capturable = True`. Then `meta` is made of tensors,
+    dataclasses, tuples, lists and mappings. Of rows with one query each, the shapes of its tensors follow from the
+    number of rows and the width of the block tables; its other values, made for the longest context, serve any other.
+    """
 
     layout: str
     """Order of the cache's axes: a permutation of "NSKD"."""
@@ -198,6 +205,25 @@ class AttentionImpl(Protocol):
     def forward(self, q: torch.Tensor, cache: KVCache, meta: Any, out: torch.Tensor) -> None:
         """Fill `out` `[T, H, D]` from q `[T, H, D]`. Per layer: no host sync, no Python state."""
         ...
+
+
+class RopeAndCache(Protocol):
+    """A fused `ops.rope_and_cache`, used for layers whose attention names one of its layouts and KV without codec."""
+
+    layouts: tuple[str, ...]
+    """Orders of the caches' axes that it writes: permutations of "NSKD"."""
+
+    def __call__(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        k_cache: torch.Tensor,
+        v_cache: torch.Tensor,
+        slots: torch.Tensor,
+    ) -> torch.Tensor: ...
 
 
 class KVCodec(Protocol):
@@ -265,6 +291,31 @@ class Worker(Protocol):
         ...
 
     def run(self, batch: Batch) -> StepOutput: ...
+
+
+@runtime_checkable
+class CapturableWorker(Worker, Protocol):
+    """What a worker adds whose step has two halves: numbers go to the device, and then all is computed there."""
+
+    device: Device
+    limits: Limits
+    block_size: int
+
+    def uncapturable(self) -> tuple[str, ...]:
+        """Why the forward of a decode step cannot be recorded; empty if it can."""
+        ...
+
+    def prepare(self, batch: Batch) -> Any:
+        """Block copies, and all that `forward` reads: tensors, in forms that `AttentionImpl` names."""
+        ...
+
+    def forward(self, step: Any) -> torch.Tensor:
+        """Hidden states `[T, E]`."""
+        ...
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """`[P, E]` to `[P, V]`, in float32 at least."""
+        ...
 
 
 class WorkerFactory(Protocol):
@@ -389,7 +440,7 @@ class HasReason(Protocol):
     reason: str
 
 
-# -- which optional half an allocator or a stage has ----------------------------------------------------------------
+# -- which optional half an answer has ------------------------------------------------------------------------------
 # by attribute, since from Python 3.12 on isinstance with a protocol looks past a wrapper's __getattr__
 
 
@@ -411,3 +462,8 @@ def matches_prefixes(allocator: object) -> TypeGuard[PrefixMatcher]:
 def takes_structures(stage: object) -> TypeGuard[StructureStage]:
     """Whether this logits stage holds outputs to a structure."""
     return all(hasattr(stage, method) for method in ("check_structure", "begin"))
+
+
+def is_capturable(provider: object) -> bool:
+    """Whether an attention, or what a plugin put around a linear, can be recorded in a CUDA graph."""
+    return bool(getattr(provider, "is_capturable", False))

@@ -286,7 +286,10 @@ class Registry:
         return self._single(hook, [p for p in self._implementations(hook)], arguments)
 
     def wrapped(self, hook: str, **arguments: Any) -> tuple[Bound[Any], list[Bound[Any]]]:
-        """A base and the wrappers around it, innermost first: (base, wrappers). The last one is what to call."""
+        """A base and the wrappers around it, innermost first: (base, wrappers). The last one is what to call.
+
+        A wrapper that refuses is left out; its reasons are kept for the error and the plan.
+        """
         implementations = self._implementations(hook)
         wrappers = [plugin for plugin in implementations if is_wrapper(plugin, hook)]
         base = self._single(hook, [p for p in implementations if p not in wrappers], {**arguments, "inner": None})
@@ -295,7 +298,9 @@ class Registry:
         for plugin in wrappers:
             inner = (chain[-1] if chain else base).value
             answer = self._ask(hook, plugin, {**arguments, "inner": inner})
-            if answer is not None:
+            if isinstance(answer, Refusal):
+                self.refusals[hook, self.owner(plugin)] = answer.reasons
+            elif answer is not None:
                 chain.append(self._bind(hook, plugin, answer))
         return base, chain
 

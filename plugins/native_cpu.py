@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from ..kernels.cpu.memory import Arena
 
 DTYPES = ("bfloat16", "float32", "float64")
+OPS = ("rms_norm", "rope", "rope_and_cache", "act_mul", "argmax")
 
 
 class NativeCPU:
-    """Native CPU kernels for linears, norms, rotary positions and activations."""
+    """Native CPU kernels for linears and for all that lies between them but attention."""
 
     name = "native_cpu"
     equivalence = TOKEN_EQUAL
@@ -70,17 +71,19 @@ class NativeCPU:
 
     @hookimpl
     def fused_ops(self, op: str, device: Device) -> Callable[..., Any] | Refusal | None:
-        if op not in ("rms_norm", "rope", "act_mul"):
+        if op not in OPS:
             return None
         refusal = self._refusal(device)
         if refusal is not None:
             return refusal
         from ..kernels.cpu.act_mul import act_mul
+        from ..kernels.cpu.argmax import argmax
         from ..kernels.cpu.rms_norm import rms_norm
         from ..kernels.cpu.rope import rope
+        from ..kernels.cpu.rope_and_cache import rope_and_cache
 
-        ops: dict[str, Callable[..., Any]] = {"rms_norm": rms_norm, "rope": rope, "act_mul": act_mul}
-        return ops[op]
+        native: tuple[Callable[..., Any], ...] = (rms_norm, rope, StoringRope(rope_and_cache), act_mul, argmax)
+        return dict(zip(OPS, native, strict=True))[op]
 
     def _refusal(self, device: Device) -> Refusal | None:
         if device.type != "cpu":
@@ -89,6 +92,17 @@ class NativeCPU:
             return Refusal((f"there are no native kernels for {device.dtype}, only for {', '.join(DTYPES)}",))
         reason = self.unavailable()
         return Refusal((reason,)) if reason else None
+
+
+@dataclass(frozen=True, slots=True)
+class StoringRope:
+    """The kernel, and the order of axes that it writes caches in."""
+
+    kernel: Callable[..., torch.Tensor]
+    layouts: tuple[str, ...] = ("NSKD",)
+
+    def __call__(self, *arguments: torch.Tensor) -> torch.Tensor:
+        return self.kernel(*arguments)
 
 
 @dataclass(slots=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from argparse import SUPPRESS, ArgumentParser, Namespace
 
-from . import bench_raw, bench_roofline
+from . import bench_load, bench_max_rate, bench_raw, bench_roofline
 from .command import Command, add_debug
 
-KINDS = (bench_raw.COMMAND, bench_roofline.COMMAND)
+KINDS = (bench_raw.COMMAND, bench_roofline.COMMAND, bench_load.COMMAND, bench_max_rate.COMMAND)
 
 
 def add_options(parser: ArgumentParser) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from ..config import Config, EngineConfig
 from ..errors import ConfigError, PluginError
 from ..interfaces import KVAllocator, TensorReader
+from ..model import ops
 from ..model.spec import ModelSpec
 from ..records import Device, KVSpec, KVView, Limits, Vocabulary
 from ..registry import Bound, Registry
@@ -80,6 +81,7 @@ def assemble(
         check_allocator(allocator, kv_spec)
         return allocator
 
+    argmax = registry.first("fused_ops", op="argmax", device=device)
     parts = Parts(
         registry=registry,
         limits=limits,
@@ -93,6 +95,7 @@ def assemble(
         executor=executor,
         proposer=proposer,
         logits_stages=logits_stages,
+        argmax=ops.argmax if argmax is None else argmax.value,
         sinks=sinks,
         model=spec.name,
         seed=config.engine.seed,

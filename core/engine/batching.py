@@ -12,23 +12,45 @@ from .sequence import Sequence
 
 
 def make_batch(
-    step: int, chosen: Rows[Chosen], copies: Rows[BlockCopy], draft: Draft | None, block_size: int, num_groups: int
+    step: int,
+    chosen: Rows[Chosen],
+    sampling: IntArray,
+    copies: Rows[BlockCopy],
+    draft: Draft,
+    block_size: int,
+    num_groups: int,
 ) -> Batch:
-    """Flatten the step. A row's drafts follow its known tokens; `draft` has one entry for each chosen row."""
-    num_drafts = draft.lens if draft is not None else np.zeros(len(chosen), dtype=np.int64)
+    """Flatten the step. A row's drafts follow its known tokens; `draft` has one entry for each chosen row.
+
+    sampling: indices of the chosen rows that sample; num_groups: whose block tables the batch carries.
+    """
+    num_drafts = draft.lens
+    has_drafts = draft.tokens.shape[1] > 0
     num_known = np.array([wish.num_tokens for wish in chosen], dtype=np.int64)
     starts = np.array([wish.sequence.num_computed for wish in chosen], dtype=np.int64)
-    query_lens = num_known + num_drafts
-    query_start = np.concatenate([[0], np.cumsum(query_lens)])
-    row_of = np.repeat(np.arange(len(chosen)), query_lens)
-    positions = np.arange(query_start[-1]) - query_start[row_of] + starts[row_of]
+    query_lens = num_known + num_drafts if has_drafts else num_known
+    query_start = np.zeros(len(chosen) + 1, dtype=np.int64)
+    np.cumsum(query_lens, out=query_start[1:])
+    num_tokens = int(query_start[-1])
+    row_of = np.arange(len(chosen))
+    if num_tokens == len(chosen):
+        # most steps: one token a row
+        positions = starts
+    else:
+        row_of = np.repeat(row_of, query_lens)
+        positions = np.arange(num_tokens) + (starts - query_start[:-1])[row_of]
     tables = tuple(stack_tables([wish.sequence for wish in chosen], group) for group in range(num_groups))
     slots = tuple(table[row_of, positions // block_size] * block_size + positions % block_size for table in tables)
-    scored, targets = scored_positions(chosen, query_start)
+    has_scores = any(wish.sequence.params.prompt_logprobs is not None for wish in chosen)
+    scored, targets = scored_positions(chosen, query_start) if has_scores else (NO_ROWS, NO_ROWS)
     return Batch(
         step=step,
         rows=np.array([wish.sequence.row for wish in chosen], dtype=np.int64),
-        token_ids=np.concatenate([tokens_of(wish, draft, index) for index, wish in enumerate(chosen)]),
+        token_ids=np.concatenate(
+            [tokens_of(wish, draft, index) for index, wish in enumerate(chosen)]
+            if has_drafts
+            else [known_tokens(wish) for wish in chosen]
+        ),
         positions=positions,
         query_start=query_start,
         context_lens=starts + query_lens,
@@ -37,18 +59,22 @@ def make_batch(
         slots=slots,
         block_size=block_size,
         copies=tuple(copies),
-        outputs=output_positions(chosen, query_start, num_known),
+        outputs=output_positions(sampling, query_start, num_drafts) if has_drafts else query_start[sampling + 1] - 1,
         scored=scored,
         targets=targets,
-        num_top=max((wish.sequence.params.prompt_logprobs or 0 for wish in chosen), default=0),
+        num_top=max(wish.sequence.params.prompt_logprobs or 0 for wish in chosen) if has_scores else 0,
         pooled=pooled_ranges(chosen, query_start),
     )
 
 
-def tokens_of(wish: Chosen, draft: Draft | None, index: int) -> IntArray:
+def known_tokens(wish: Chosen) -> IntArray:
     start = wish.sequence.num_computed
-    known = wish.sequence.tokens.view[start : start + wish.num_tokens]
-    if draft is None or not draft.lens[index]:
+    return wish.sequence.tokens.view[start : start + wish.num_tokens]
+
+
+def tokens_of(wish: Chosen, draft: Draft, index: int) -> IntArray:
+    known = known_tokens(wish)
+    if not draft.lens[index]:
         return known
     return np.concatenate([known, draft.tokens[index, : draft.lens[index]]])
 
@@ -62,14 +88,11 @@ def stack_tables(sequences: Rows[Sequence], group: int) -> IntArray:
     return stacked
 
 
-def output_positions(chosen: Rows[Chosen], query_start: IntArray, num_known: IntArray) -> IntArray:
+def output_positions(sampling: IntArray, query_start: IntArray, num_drafts: IntArray) -> IntArray:
     """Where logits are wanted: at the last known token of a row that samples, and at its drafts."""
-    ranges = [
-        np.arange(query_start[index] + num_known[index] - 1, query_start[index + 1])
-        for index, wish in enumerate(chosen)
-        if wish.samples
-    ]
-    return np.concatenate(ranges) if ranges else NO_ROWS
+    sizes = num_drafts[sampling] + 1
+    ends = query_start[sampling + 1]
+    return np.arange(sizes.sum()) + np.repeat(ends - np.cumsum(sizes), sizes)
 
 
 def scored_positions(chosen: Rows[Chosen], query_start: IntArray) -> tuple[IntArray, IntArray]:
@@ -96,6 +119,8 @@ def pooled_ranges(chosen: Rows[Chosen], query_start: IntArray) -> IntArray:
     """`[P, 2]` the ranges of the step's tokens whose hidden states are wanted, for the rows that have one."""
     ranges = []
     for index, wish in enumerate(chosen):
+        if not wish.sequence.pooling:
+            continue
         first, end = pooled_range(wish)
         if end > first:
             offset = query_start[index] - wish.sequence.num_computed

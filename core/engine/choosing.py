@@ -28,7 +28,7 @@ class Choosing:
     """Holds what sampler, proposer and logits stages know of each row; the same tokens whatever else runs."""
 
     def __init__(self, parts: Parts) -> None:
-        self.sampler = Sampler(parts.vocab_size, parts.eos_ids)
+        self.sampler = Sampler(parts.vocab_size, parts.eos_ids, parts.argmax)
         self.proposer = parts.proposer
         self.stages = parts.logits_stages
         self.registry = parts.registry
@@ -64,8 +64,10 @@ class Choosing:
 
     def propose(self, step: int, chosen: list[Chosen]) -> Draft:
         """Drafts for the rows that were given room for some."""
+        if self.proposer is None:
+            return no_draft(len(chosen))
         wanted = np.array([wish.num_drafts for wish in chosen], dtype=np.int64)
-        if self.proposer is None or not wanted.any():
+        if not wanted.any():
             return no_draft(len(chosen))
         tokens = tuple(wish.sequence.tokens.view for wish in chosen)
         rows = np.array([wish.sequence.row for wish in chosen], dtype=np.int64)
@@ -76,6 +78,13 @@ class Choosing:
             return fitted(draft, wanted, self.vocab_size)
         except (ValueError, AttributeError, TypeError) as error:
             raise PluginFault(self.proposer.plugin, "propose", str(error)) from error
+
+    def most_likely(self, step: Submitted, output: StepOutput) -> IntArray | None:
+        """`[L]` the tokens of the rows that sample, where nothing was drafted and nobody wants more; else None."""
+        if self.stages or step.draft.tokens.shape[1]:
+            return None
+        chosen = step.chosen
+        return self.sampler.most_likely(output.logits, [chosen[index].sequence.row for index in step.sampling.tolist()])
 
     def verify(self, step: Submitted, output: StepOutput) -> tuple[Verified, IntArray]:
         """Sample every row that has no more to compute, and see which drafts stand.

@@ -79,20 +79,20 @@ class Driver:
     # -- plan -------------------------------------------------------------------------------------------------------
 
     def view(self, offered: list[Sequence], step: int, now: float, seed: int) -> StepView:
-        kv = replace(self.kv, num_free=self.allocator.value.num_free())
+        kv = KVView(self.kv.block_size, self.kv.num_blocks, self.allocator.value.num_free())
         self._expect_prefixes(offered, kv.num_free)
         return self.requests.view(offered, step, now, seed, self.limits, kv)
 
     def plan(self, view: StepView) -> Plan:
         """The policy's plan after every modifier: each may reorder and lower, none may add or raise."""
         plan = checked(self.policy.value.plan(view), view, self.policy.plugin, "plan")
-        if self.policy.plugin != self.proposer:
+        if self.policy.plugin != self.proposer and len(plan.num_drafts):
             plan = replace(plan, num_drafts=NO_ROWS)
         for modifier in self.modifiers:
             before = plan
             plan = checked(modifier.value.revise(read_only(plan), view), view, modifier.plugin, "revise")
             plan = lowered(before, plan)
-            if modifier.plugin != self.proposer:
+            if modifier.plugin != self.proposer and (len(before.num_drafts) or len(plan.num_drafts)):
                 plan = replace(plan, num_drafts=drafts_of(before, plan.order))
         return plan
 
@@ -133,7 +133,7 @@ class Driver:
             Chosen(sequence, min(count, sequence.num_pending))
             for sequence, count in zip(sequences, plan.num_tokens.tolist(), strict=True)
         ]
-        for wish, num_drafts in zip(wishes, plan.num_drafts.tolist(), strict=False):
+        for wish, num_drafts in zip(wishes, plan.num_drafts.tolist() if len(plan.num_drafts) else (), strict=False):
             wish.num_drafts = draft_room(wish, num_drafts)
         wishes = [wish for wish in wishes if wish.num_tokens > 0]
         if not wishes:
@@ -207,7 +207,8 @@ class Driver:
         except (AttributeError, TypeError, ValueError) as error:
             raise PluginFault(self.allocator.plugin, "grow", f"returned {slots!r}, Slots are needed") from error
         for table in sequence.tables:
-            room = len(table) * self.kv.block_size
+            # not `len`, which is a call more for every row of every step
+            room = table.length * self.kv.block_size
             if room < total:
                 raise PluginFault(
                     self.allocator.plugin, "grow", f"returned room for {room} tokens where {total} are needed"
@@ -305,10 +306,12 @@ class Driver:
         """Tell the allocator what is computed and accepted; only now may it be found by others."""
         keys: tuple[bytes, ...] = ()
         if self.matcher is not None:
-            extend_keys(sequence.root_key, sequence.keys, sequence.tokens.view, self.kv.block_size)
+            if sequence.num_tokens >= (len(sequence.keys) + 1) * self.kv.block_size:
+                extend_keys(sequence.root_key, sequence.keys, sequence.tokens.view, self.kv.block_size)
             keys = tuple(sequence.keys[: sequence.num_computed // self.kv.block_size])
         self.allocator.value.commit(sequence.row, sequence.num_computed, keys)
-        self._trim(sequence)
+        if self.trimmer is not None:
+            self._trim(sequence)
 
     def _trim(self, sequence: Sequence) -> None:
         """Give back what lies behind the windows, up to what the last computed token saw: a sibling may start there."""

@@ -32,7 +32,7 @@ from .batching import make_batch
 from .choosing import Choosing
 from .driver import Chosen, Driver, running_part
 from .emission import Emission, FinishReason, emission_of
-from .outcome import Outcome, outcomes
+from .outcome import Outcome, most_likely_outcomes, outcomes
 from .parts import Parts, Submitted
 from .requests import Requests
 from .sequence import Sequence
@@ -49,6 +49,8 @@ class Engine:
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
         self.executor = parts.executor.value
+        self.num_groups = parts.num_groups if getattr(self.executor, "stores_kv", True) else 0
+        """Groups whose block tables a batch carries: none where nothing reads them."""
         self.choosing = Choosing(parts)
         self.in_flight: deque[Submitted] = deque()
         self.at_risk: list[Sequence] = []
@@ -149,8 +151,8 @@ class Engine:
 
     def execute(self, chosen: list[Chosen], copies: list[BlockCopy], draft: Draft) -> None:
         """Hand the step to the executor."""
-        sampling = np.flatnonzero([wish.samples for wish in chosen])
-        batch = make_batch(self.num_steps, chosen, copies, draft, self.parts.kv.block_size, self.parts.num_groups)
+        sampling = np.array([index for index, wish in enumerate(chosen) if wish.samples], dtype=np.int64)
+        batch = make_batch(self.num_steps, chosen, sampling, copies, draft, self.parts.kv.block_size, self.num_groups)
         started = self.parts.clock()
         ticket = self.executor.submit(batch)
         for wish, num_drafts in zip(chosen, draft.lens.tolist(), strict=True):
@@ -170,8 +172,13 @@ class Engine:
 
     def verify(self, step: Submitted, output: StepOutput) -> list[Outcome]:
         """Sample every row that has no more to compute, see which drafts stand, and cut where an output ends."""
+        max_model_len = self.parts.limits.max_model_len
+        if output.scores is None and output.pooled is None:
+            tokens = self.choosing.most_likely(step, output)
+            if tokens is not None:
+                return most_likely_outcomes(step.chosen, step.sampling, tokens, max_model_len)
         verified, starts = self.choosing.verify(step, output)
-        return outcomes(step.chosen, step.sampling, starts, verified, output, self.parts.limits.max_model_len)
+        return outcomes(step.chosen, step.sampling, starts, verified, output, max_model_len)
 
     def commit(self, results: list[Outcome]) -> None:
         """What was computed and accepted becomes the row's own, and may be found by others."""
@@ -185,8 +192,10 @@ class Engine:
                 sequence.pooled = result.hidden if sequence.pooled is None else sequence.pooled + result.hidden
                 sequence.num_pooled += result.num_pooled
             self.driver.commit(sequence)
-            self._wake_siblings(sequence)
-            self.choosing.advance(sequence, tuple(result.token_ids.tolist()))
+            if self.requests.held:
+                self._wake_siblings(sequence)
+            if self.choosing.stages:
+                self.choosing.advance(sequence, tuple(result.token_ids.tolist()))
 
     def emit(self, step: Submitted, results: list[Outcome]) -> None:
         """Say what is new, and end what has ended."""
@@ -196,7 +205,8 @@ class Engine:
             if len(result.token_ids):
                 if math.isnan(sequence.timing.first_token):
                     sequence.timing.first_token = now
-                self._record("token", sequence, count=len(result.token_ids))
+                if self.parts.sinks:
+                    self._record("token", sequence, count=len(result.token_ids))
             if sequence.is_aborted:
                 self._finish(sequence, "abort")
             elif result.reason is not None:
@@ -206,7 +216,8 @@ class Engine:
         self.choosing.commit(step.chosen, results)
         seconds = now - step.started
         self.step_seconds += seconds
-        self.events.append(Event("step", now, values={"rows": len(results), "seconds": seconds}))
+        if self.parts.sinks:
+            self.events.append(Event("step", now, values={"rows": len(results), "seconds": seconds}))
 
     def publish(self) -> None:
         """Feed the step's events to whoever observes."""

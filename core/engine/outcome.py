@@ -65,6 +65,36 @@ def outcomes(
     return results
 
 
+def most_likely_outcomes(
+    chosen: Rows[Chosen], sampling: IntArray, tokens: IntArray, max_model_len: int
+) -> list[Outcome]:
+    """The same where nothing was drafted, scored or pooled. tokens: `[L]`, one for each row of `sampling`."""
+    ends, values = iter(sampling.tolist()), tokens.tolist()
+    next_sampling, entry = next(ends, None), 0
+    results: list[Outcome] = []
+    for index, wish in enumerate(chosen):
+        if index != next_sampling:
+            results.append(Outcome(wish.sequence, wish.num_tokens))
+            continue
+        sequence, token_ids = wish.sequence, tokens[entry : entry + 1]
+        room = min(sequence.params.max_tokens, max_model_len - sequence.num_prompt) - sequence.num_output
+        if room > 1 and values[entry] not in sequence.stops:
+            # most tokens end nothing
+            results.append(Outcome(sequence, wish.num_tokens, token_ids))
+        else:
+            end = cut(
+                values[entry : entry + 1],
+                num_prompt=sequence.num_prompt,
+                num_output=sequence.num_output,
+                params=sequence.params,
+                stops=sequence.stops,
+                max_model_len=max_model_len,
+            )
+            results.append(Outcome(sequence, wish.num_tokens, token_ids, reason=end.reason, stop_token=end.stop_token))
+        next_sampling, entry = next(ends, None), entry + 1
+    return results
+
+
 def pooled_outcome(wish: Chosen, pools: Iterator[FloatArray]) -> Outcome:
     """Of a row that becomes a vector: done with the last token of its prompt."""
     first, end = pooled_range(wish)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
+
 from ..interfaces import EventSink, Executor, KVAllocator, LogitsStage, Modifier, Policy, Proposer
 from ..records import Draft, IntArray, KVSpec, KVView, Limits
 from ..registry import Bound, Registry
@@ -27,6 +29,7 @@ class Parts:
     executor: Bound[Executor]
     proposer: Bound[Proposer] | None
     logits_stages: list[Bound[LogitsStage]]
+    argmax: Callable[[torch.Tensor], torch.Tensor]
     sinks: list[Bound[EventSink]]
     model: str
     seed: int

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from ..errors import PluginFault
@@ -21,29 +19,35 @@ def checked(plan: Plan, view: StepView, plugin: str, method: str) -> Plan:
 
 def read_only(plan: Plan) -> Plan:
     """The plan as a modifier sees it: what it returns is compared with what it was given."""
-    arrays = {name: getattr(plan, name).view() for name in PLAN_ARRAYS}
-    for array in arrays.values():
+    order, num_tokens, num_drafts, victims = (array.view() for array in arrays_of(plan))
+    for array in (order, num_tokens, num_drafts, victims):
         array.setflags(write=False)
-    return replace(plan, **arrays)
+    return Plan(order, num_tokens, num_drafts, plan.token_budget, victims)
+
+
+def arrays_of(plan: Plan) -> tuple[IntArray, ...]:
+    """In the order of `PLAN_ARRAYS`."""
+    return plan.order, plan.num_tokens, plan.num_drafts, plan.victims
 
 
 def problem_of(plan: Plan, view: StepView) -> str | None:
     """What makes a plan unusable; the text completes "plugin failed in plan: ..."."""
     if not isinstance(plan, Plan):
         return f"returned {type(plan).__name__}, a Plan is needed"
-    for name in PLAN_ARRAYS:
-        array = getattr(plan, name)
-        if not (isinstance(array, np.ndarray) and array.ndim == 1 and np.issubdtype(array.dtype, np.integer)):
+    for name, array in zip(PLAN_ARRAYS, arrays_of(plan), strict=True):
+        if not (isinstance(array, np.ndarray) and array.ndim == 1 and array.dtype.kind in "iu"):
             return f"Plan.{name} must be a one-dimensional integer array"
     if len(plan.num_tokens) != len(plan.order) or len(plan.num_drafts) not in (0, len(plan.order)):
         return "Plan.order, num_tokens and num_drafts must have one entry for each row"
-    rows = set(plan.order.tolist())
-    if len(rows) != len(plan.order):
+    order = plan.order.tolist()
+    rows = set(order)
+    if len(rows) != len(order):
         return "Plan.order names a row twice"
     unknown = rows.difference(view.rows.tolist())
     if unknown:
         return f"Plan.order names row {min(unknown)}, which was not offered"
-    if plan.num_tokens.min(initial=0) < 0 or plan.num_drafts.min(initial=0) < 0:
+    # of lists, which for the few rows of most steps is quicker than numpy
+    if min(plan.num_tokens.tolist(), default=0) < 0 or min(plan.num_drafts.tolist(), default=0) < 0:
         return "a Plan cannot give a row a negative number of tokens"
     if plan.token_budget is not None and not isinstance(plan.token_budget, int):
         return f"Plan.token_budget must be an integer or None, not {plan.token_budget!r}"
@@ -55,12 +59,9 @@ def lowered(before: Plan, after: Plan) -> Plan:
     allowed = dict(zip(before.order.tolist(), before.num_tokens.tolist(), strict=True))
     ceiling = np.array([allowed.get(row, 0) for row in after.order.tolist()], dtype=np.int64)
     budgets = [budget for budget in (before.token_budget, after.token_budget) if budget is not None]
-    return replace(
-        after,
-        num_tokens=np.minimum(after.num_tokens, ceiling),
-        token_budget=min(budgets, default=None),
-        victims=after.victims if len(after.victims) else before.victims,
-    )
+    num_tokens = np.minimum(after.num_tokens, ceiling)
+    victims = after.victims if len(after.victims) else before.victims
+    return Plan(after.order, num_tokens, after.num_drafts, min(budgets, default=None), victims)
 
 
 def drafts_of(plan: Plan, order: IntArray) -> IntArray:

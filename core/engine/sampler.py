@@ -6,12 +6,14 @@ operation runs once for all entries that need it, and not at all where none does
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from ..model import ops
 from ..model.scoring import score_tokens
 from ..records import FloatArray, IntArray, TokenScores
 from ..sampling_params import SamplingParams
@@ -65,14 +67,25 @@ class Sampled:
 class Sampler:
     """Samples for the rows it was told of. One thread."""
 
-    def __init__(self, vocab_size: int, eos_ids: frozenset[int]) -> None:
+    def __init__(
+        self,
+        vocab_size: int,
+        eos_ids: frozenset[int],
+        argmax: Callable[[torch.Tensor], torch.Tensor] = ops.argmax,
+    ) -> None:
+        """argmax: `[L, V]` to the place of the largest in each row."""
         self.vocab_size = vocab_size
+        self._argmax = argmax
         self._eos_ids = eos_ids
         self._rows = RowOptions()
+        self._special: set[int] = set()
+        """Rows of which more than the most likely token is wanted."""
 
     def add(self, row: int, params: SamplingParams, seed: int, child: int, tokens: KnownTokens) -> None:
         """Take in a row. seed: of its request; child: its index among the request's outputs."""
         self._rows.add(row, params, seed, child, tokens, stop_ids(params, self._eos_ids))
+        if not takes_most_likely(params):
+            self._special.add(row)
 
     @property
     def rows(self) -> frozenset[int]:
@@ -81,6 +94,29 @@ class Sampler:
 
     def remove(self, row: int) -> None:
         self._rows.remove(row)
+        self._special.discard(row)
+
+    def most_likely(self, logits: torch.Tensor, rows: Sequence[int]) -> IntArray | None:
+        """`[L]` what `sample` returns for logits `[L, V]` of these rows, where that is quickly said; else None.
+
+        It is for greedy rows without masks, penalties or scores, and logits in this process's memory that are numbers.
+        """
+        if len(logits) != len(rows) or logits.device.type != "cpu" or not self._special.isdisjoint(rows):
+            return None
+        if logits.shape[1] != self.vocab_size:
+            logits = logits[:, : self.vocab_size]
+        if logits.dtype not in (torch.float32, torch.float64):
+            logits = logits.float()
+        if self._argmax is ops.argmax:
+            # one pass for both: of equals this takes the first as well
+            largest, tokens = logits.max(-1)
+        else:
+            tokens = self._argmax(logits)
+            largest = logits.gather(-1, tokens[:, None])[:, 0]
+        if not all(map(math.isfinite, largest.tolist())):
+            return None
+        token_ids: IntArray = tokens.numpy()
+        return token_ids
 
     def sample(
         self,
@@ -107,7 +143,7 @@ class Sampler:
         greedy = np.flatnonzero(options["temperature"] == 0)
         random = np.flatnonzero(options["temperature"] > 0)
         if len(greedy):
-            tokens[_index(greedy, logits)] = _select(processed, greedy).argmax(-1)
+            tokens[_index(greedy, logits)] = self._argmax(_select(processed, greedy))
         laws: Laws | None = None
         if len(random):
             uniforms = noise.uniform(options["seed"][random], options["child"][random], positions[random], noise.SAMPLE)
@@ -115,7 +151,8 @@ class Sampler:
             drawn = _draw_blocks(_select(processed, random), options[random], uniforms, kept)
             tokens[_index(random, logits)] = drawn
             laws = None if kept is None else Laws(random, torch.cat(kept))
-        largest = processed.amax(-1)
+        # of greedy entries the largest is at hand
+        largest = processed.gather(-1, tokens[:, None])[:, 0] if not len(random) else processed.amax(-1)
         tokens.masked_fill_(largest == -torch.inf, _NONE_ALLOWED)
         tokens.masked_fill_(largest.isnan() | (largest == torch.inf), _NOT_A_NUMBER)
 
@@ -172,6 +209,17 @@ class Sampler:
             strengths = (options[name][penalised] for name in ("repetition", "presence", "frequency"))
             penalise(result, penalised, seen, *strengths)
         return result
+
+
+def takes_most_likely(params: SamplingParams) -> bool:
+    """Whether an output is the most likely token at each position by the raw logits, and no score is asked for."""
+    return (
+        params.temperature == 0
+        and params.logprobs is None
+        and not params.min_tokens
+        and not params.logit_bias
+        and (params.repetition_penalty, params.presence_penalty, params.frequency_penalty) == (1.0, 0.0, 0.0)
+    )
 
 
 def _draw_blocks(

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..interfaces import AttentionImpl, Linear
+from ..interfaces import AttentionImpl, Linear, RopeAndCache
 from ..records import KVCache, LayerSpec
 from .ops import capped
 
@@ -22,6 +22,8 @@ class Ops:
 
     rms_norm: Callable[..., tuple[torch.Tensor, torch.Tensor]]
     rope: Callable[..., torch.Tensor]
+    rope_and_cache: RopeAndCache | None
+    """Where a plugin has it; else `rope`, and the attention stores K and V."""
     act_mul: Callable[..., torch.Tensor]
     experts: Callable[..., torch.Tensor]
 
@@ -83,6 +85,8 @@ class LayerAttention:
     impl: AttentionImpl
     meta: Any
     cache: KVCache
+    slots: torch.Tensor | None = None
+    """`[T]` where `ops.rope_and_cache` stores K and V; None where the attention's own `write` does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +109,11 @@ class Decoder:
     ) -> torch.Tensor:
         """Hidden states after the final norm, `[T, E]`, for token ids and positions `[T]`."""
         x, residual = scaled(self.embedding(token_ids), self.embedding_multiplier), None
+        tables = {id(layer.rope): layer.rope for layer in self.layers if layer.rope is not None}
+        turns = {table: (cos[positions], sin[positions]) for table, (cos, sin) in tables.items()}
         for layer, its_attention in zip(self.layers, attention, strict=True):
             x, residual = self._enter(x, residual, layer.input_norm)
-            x = self._attend(layer, its_attention, x, positions)
+            x = self._attend(layer, its_attention, x, turns.get(id(layer.rope)))
             x = self._leave(x, layer.post_attention_norm)
             x, residual = self._enter(x, residual, layer.mlp_norm)
             x = layer.feed_forward(x)
@@ -136,18 +142,25 @@ class Decoder:
         return scaled(x, self.residual_multiplier)
 
     def _attend(
-        self, layer: DecoderLayer, attention: LayerAttention, x: torch.Tensor, positions: torch.Tensor
+        self,
+        layer: DecoderLayer,
+        attention: LayerAttention,
+        x: torch.Tensor,
+        turn: tuple[torch.Tensor, torch.Tensor] | None,
     ) -> torch.Tensor:
-        spec = layer.spec
+        """turn: cos and sin at the step's positions, `[T, R / 2]`."""
+        spec, cache = layer.spec, attention.cache
         qkv = layer.qkv(x).view(len(x), -1, spec.head_size)
         q, k, v = torch.split(qkv, [spec.num_heads, spec.num_kv_heads, spec.num_kv_heads], dim=1)
         q, k = self._norm_heads(q, layer.q_norm), self._norm_heads(k, layer.k_norm)
-        if layer.rope is not None:
-            cos, sin = (table[positions] for table in layer.rope)
-            q, k = self.ops.rope(q, cos, sin), self.ops.rope(k, cos, sin)
+        if turn is not None and attention.slots is not None and self.ops.rope_and_cache is not None:
+            q = self.ops.rope_and_cache(q, k, v, *turn, cache.k, cache.v, attention.slots)
+        else:
+            if turn is not None:
+                q, k = self.ops.rope(q, *turn), self.ops.rope(k, *turn)
+            attention.impl.write(k, v, cache, attention.meta)
         out = torch.empty_like(q, memory_format=torch.contiguous_format)
-        attention.impl.write(k, v, attention.cache, attention.meta)
-        attention.impl.forward(q, attention.cache, attention.meta, out)
+        attention.impl.forward(q, cache, attention.meta, out)
         return layer.o(out.view(len(x), -1))
 
     def _norm_heads(self, x: torch.Tensor, norm: torch.Tensor | None) -> torch.Tensor:

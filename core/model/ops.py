@@ -35,6 +35,21 @@ def rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     return torch.cat((first * cos - second * sin, second * cos + first * sin, rest), dim=-1)
 
 
+def rope_and_cache(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    slots: torch.Tensor,
+) -> torch.Tensor:
+    """`rope` of q and k, whose result for q is returned, and `write_kv` of the rotated k and v."""
+    write_kv(rope(k, cos, sin), v, k_cache, v_cache, slots)
+    return rope(q, cos, sin)
+
+
 def act_mul(gate_up: torch.Tensor, activation: str) -> torch.Tensor:
     """activation(gate) * up for gate_up `[T, 2F]` (gate first): `[T, F]`."""
     gate, up = gate_up.chunk(2, dim=-1)
@@ -133,6 +148,14 @@ def linear(
     """x `[T, in]` times weight `[rows, in]` transposed, plus bias: `[T, rows]`."""
     y = functional.linear(rounded_up(x), weight, bias)[: len(x)]
     return y if out is None else out.copy_(y)
+
+
+def argmax(x: torch.Tensor) -> torch.Tensor:
+    """Place of the largest number of each row of x `[L, V]`, the first one of equals: `[L]` int64.
+
+    What is no number counts as larger than any.
+    """
+    return x.argmax(-1)
 
 
 def rounded_up(x: torch.Tensor) -> torch.Tensor:

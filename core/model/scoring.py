@@ -24,8 +24,8 @@ def score_positions(
     parts = []
     for start in range(0, len(positions), CHUNK):
         chunk = slice(start, start + CHUNK)
-        logits = logits_of(hidden[torch.from_numpy(positions[chunk])])
-        parts.append(score_tokens(logits, torch.from_numpy(targets[chunk]), num_top))
+        at, following = (torch.from_numpy(each[chunk]).to(hidden.device) for each in (positions, targets))
+        parts.append(score_tokens(logits_of(hidden[at]), following, num_top))
     return TokenScores(
         logprobs=np.concatenate([part.logprobs for part in parts]),
         ranks=np.concatenate([part.ranks for part in parts]),

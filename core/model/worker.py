@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..errors import ModelError, PluginError
-from ..interfaces import AttentionImpl, KVCodec, Linear, TensorReader
-from ..records import Batch, Device, IntArray, KVCache, KVGroup, KVSpec, LayerSpec, LinearSpec, Refusal, StepOutput
+from ..errors import ConfigError, ModelError, PluginError
+from ..interfaces import AttentionImpl, KVCodec, Linear, TensorReader, is_capturable
+from ..records import Batch, Device, KVCache, KVGroup, KVSpec, LayerSpec, Limits, LinearSpec, Refusal, StepOutput
 from ..registry import CORE, Bound, Registry
 from . import ops
 from .decoder import Decoder, DecoderLayer, Experts, FeedForward, LayerAttention, Ops
+from .placing import to_device
 from .rope import rope_tables
 from .scoring import score_positions, sum_ranges
-from .spec import ModelSpec
+from .spec import ModelSpec, RopeSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A step on the device: all that a forward reads there besides weights and KV."""
+
+    token_ids: torch.Tensor
+    """`[T]`"""
+    positions: torch.Tensor
+    """`[T]`"""
+    metas: Mapping[tuple[LayerSpec, int], Any]
+    """What the attention of each kind of layer and KV group planned."""
+    slots: tuple[torch.Tensor, ...]
+    """Per group `[T]`, where K and V go; empty where no layer has them stored by `ops.rope_and_cache`."""
 
 
 class LocalWorker:
@@ -32,7 +49,7 @@ class LocalWorker:
         spec: ModelSpec,
         reader: Callable[[], TensorReader],
         device: Device,
-        max_model_len: int,
+        limits: Limits,
         block_size: int,
         shard: tuple[int, int] = (0, 1),
     ) -> None:
@@ -40,7 +57,7 @@ class LocalWorker:
         self.spec = spec
         self.reader = reader
         self.device = device
-        self.max_model_len = max_model_len
+        self.limits = limits
         self.block_size = block_size
         self.shard = shard
         self.dtype: torch.dtype = getattr(torch, device.dtype)
@@ -57,13 +74,20 @@ class LocalWorker:
         self.kv_spec = kv_groups(self.spec, codecs)
         self.group_of = {layer: index for index, group in enumerate(self.kv_spec) for layer in group.layers}
         kinds = {layer: self.kv_spec[self.group_of[index]] for index, layer in enumerate(self.spec.layers)}
-        self.attention = {layer: self._attention(layer, group) for layer, group in kinds.items()}
+        self.bound_attention = {layer: self._attention(layer, group) for layer, group in kinds.items()}
+        self.attention: dict[LayerSpec, AttentionImpl] = {
+            layer: bound.value for layer, bound in self.bound_attention.items()
+        }
         self.ops = Ops(
             rms_norm=self._op("rms_norm", ops.rms_norm),
             rope=self._op("rope", ops.rope),
+            rope_and_cache=self._op("rope_and_cache", None),
             act_mul=self._op("act_mul", ops.act_mul),
             experts=self._op("experts", ops.experts) if self.spec.experts else ops.experts,
         )
+        layouts = getattr(self.ops.rope_and_cache, "layouts", ()) if self.codec.name == "none" else ()
+        self.fused_layers = {layer for layer in kinds if self.attention[layer].layout in layouts}
+        """Kinds of layers whose K and V `ops.rope_and_cache` stores."""
         specs = self.spec.linear_specs()
         self.recipes = {spec.path: self._recipe(spec) for spec in specs}
         self.unloaded = {spec.path: UnloadedLinear() for spec in specs}
@@ -75,7 +99,7 @@ class LocalWorker:
         codec: KVCodec = bound.value
         return codec
 
-    def _attention(self, layer: LayerSpec, group: KVGroup) -> AttentionImpl:
+    def _attention(self, layer: LayerSpec, group: KVGroup) -> Bound[AttentionImpl]:
         bound = self.registry.first(
             "attention_impl",
             layer=layer,
@@ -85,14 +109,14 @@ class LocalWorker:
             device=self.device,
         )
         assert bound is not None and not isinstance(bound.value, Refusal), "eager attention refuses nothing"
-        impl: AttentionImpl = bound.value
-        if sorted(impl.layout) != sorted("NSKD"):
+        layout = bound.value.layout
+        if sorted(layout) != sorted("NSKD"):
             raise PluginError(
-                f"plugin {bound.plugin!r} names the cache layout {impl.layout!r}: it must be a permutation of 'NSKD'"
+                f"plugin {bound.plugin!r} names the cache layout {layout!r}: it must be a permutation of 'NSKD'"
             )
-        return impl
+        return bound
 
-    def _op(self, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    def _op(self, name: str, plain: Callable[..., Any] | None) -> Any:
         bound = self.registry.first("fused_ops", op=name, device=self.device)
         return plain if bound is None else bound.value
 
@@ -105,9 +129,12 @@ class LocalWorker:
 
     def load(self) -> None:
         """Read the weights, each linear through its recipe. Raises ModelError for a broken checkpoint."""
-        reader = self.reader()
+        with self._fitting("the weights", "take a smaller model or a plugin that stores its weights in fewer bits"):
+            self._load(self.reader())
+
+    def _load(self, reader: TensorReader) -> None:
         linears = {spec.path: self._linear(spec, reader) for spec in self.spec.linear_specs()}
-        tables = {rope: rope_tables(rope, self.max_model_len, self.dtype) for rope in {*self.spec.ropes} if rope}
+        tables = {rope: self._rope_tables(rope) for rope in {*self.spec.ropes} if rope}
         name = self.spec.name_of
 
         def norm(role: str, layer: int = -1) -> torch.Tensor | None:
@@ -152,8 +179,12 @@ class LocalWorker:
                 "different models"
             )
         wide = torch.promote_types(self.dtype, torch.float32)
-        weight = weight.to(wide if self.spec.wide_norms else self.dtype)
+        weight = weight.to(self.device.type, wide if self.spec.wide_norms else self.dtype)
         return weight + self.spec.norm_offset if self.spec.norm_offset else weight
+
+    def _rope_tables(self, rope: RopeSpec) -> tuple[torch.Tensor, torch.Tensor]:
+        cos, sin = rope_tables(rope, self.limits.max_model_len, self.dtype)
+        return cos.to(self.device.type), sin.to(self.device.type)
 
     def _feed_forward(self, linears: Mapping[str, Linear], layer: int) -> FeedForward | Experts:
         name, spec, activation = self.spec.name_of, self.spec.experts, self.spec.activation
@@ -185,6 +216,10 @@ class LocalWorker:
 
     def allocate(self, num_blocks: tuple[int, ...]) -> None:
         """Make the KV tensors: for every layer the blocks of its group, in the layout its attention named."""
+        with self._fitting("the KV", "lower [engine] kv_bytes"):
+            self._allocate(num_blocks)
+
+    def _allocate(self, num_blocks: tuple[int, ...]) -> None:
         for index, layer in enumerate(self.spec.layers):
             layout = self.attention[layer].layout
             sizes = {
@@ -195,7 +230,14 @@ class LocalWorker:
             }
             shape = tuple(sizes[axis] for axis in layout)
             dtype = getattr(torch, self.codec.storage_dtype)
-            self.caches.append(KVCache(lazy_zeros(shape, dtype), lazy_zeros(shape, dtype)))
+            self.caches.append(KVCache(*(lazy_zeros(shape, dtype, self.device.type) for _ in range(2))))
+
+    @contextmanager
+    def _fitting(self, what: str, remedy: str) -> Iterator[None]:
+        try:
+            yield
+        except torch.OutOfMemoryError as error:
+            raise ConfigError(f"there is no room for {what} in the memory of the GPU ({error}): {remedy}") from error
 
     # -- running ----------------------------------------------------------------------------------------------------
 
@@ -209,25 +251,38 @@ class LocalWorker:
             raise self.registry.blame(error) or error from error
 
     def _run(self, batch: Batch) -> StepOutput:
-        assert self.decoder is not None, "load comes before run"
-        self._copy_blocks(batch)
-        metas = {
-            (layer, group): self.attention[layer].plan(batch, group)
-            for layer, group in {(layer, self.group_of[index]) for index, layer in enumerate(self.spec.layers)}
-        }
-        attention = [
-            LayerAttention(self.attention[layer], metas[layer, self.group_of[index]], self.caches[index])
-            for index, layer in enumerate(self.spec.layers)
-        ]
-        hidden = self.decoder.forward(tensor(batch.token_ids), tensor(batch.positions), attention)
-        logits = self._logits(hidden[tensor(batch.outputs)])
+        hidden = self.forward(self.prepare(batch))
+        logits = self.logits(hidden[to_device(batch.outputs, self.device.type)])
         scores = None
         if len(batch.scored):
-            scores = score_positions(self._logits, hidden, batch.scored, batch.targets, batch.num_top)
+            scores = score_positions(self.logits, hidden, batch.scored, batch.targets, batch.num_top)
         pooled = sum_ranges(hidden, batch.pooled) if len(batch.pooled) else None
         return StepOutput(logits, scores, pooled)
 
-    def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
+    def prepare(self, batch: Batch) -> Prepared:
+        """The first half of a step: block copies, what attention plans, and the batch's numbers on their way."""
+        self._copy_blocks(batch)
+        kinds = dict.fromkeys((layer, self.group_of[index]) for index, layer in enumerate(self.spec.layers))
+        metas = {(layer, group): self.attention[layer].plan(batch, group) for layer, group in kinds}
+        token_ids, positions = (to_device(array, self.device.type) for array in (batch.token_ids, batch.positions))
+        slots = tuple(to_device(each, self.device.type) for each in batch.slots) if self.fused_layers else ()
+        return Prepared(token_ids, positions, metas, slots)
+
+    def forward(self, step: Prepared) -> torch.Tensor:
+        """The second half, all of it on the device: hidden states `[T, E]`."""
+        assert self.decoder is not None, "load comes before run"
+        attention = [
+            LayerAttention(
+                self.attention[layer],
+                step.metas[layer, self.group_of[index]],
+                self.caches[index],
+                step.slots[self.group_of[index]] if layer in self.fused_layers else None,
+            )
+            for index, layer in enumerate(self.spec.layers)
+        ]
+        return self.decoder.forward(step.token_ids, step.positions, attention)
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """`[P, E]` to `[P, V]`, in float32 at least."""
         assert self.decoder is not None
         return self.decoder.logits(hidden)
@@ -238,6 +293,25 @@ class LocalWorker:
                 axis = self.attention[self.spec.layers[index]].layout.index("N")
                 for cache in (self.caches[index].k, self.caches[index].v):
                     cache.select(axis, copy.target).copy_(cache.select(axis, copy.source))
+
+    # -- recording --------------------------------------------------------------------------------------------------
+
+    def uncapturable(self) -> tuple[str, ...]:
+        """Why `forward` of a decode step cannot be recorded once and replayed with other numbers; empty if it can.
+
+        What waits for the host is not known before: recording it fails.
+        """
+        plugins = {bound.plugin for bound in self.bound_attention.values() if not is_capturable(bound.value)}
+        wrapped = [path for path, linear in self.wrapped.items() if self._is_bound_to_host(path, linear)]
+        reasons = [f"the attention of {plugin} goes by each step's own shapes" for plugin in sorted(plugins)]
+        if wrapped:
+            reasons.append(f"what a plugin put around {wrapped[0]} does not say that it holds no state on the host")
+        if self.spec.experts and self.ops.experts is ops.experts:
+            reasons.append("the plain experts ask the host where each token goes")
+        return tuple(reasons)
+
+    def _is_bound_to_host(self, path: str, linear: Linear) -> bool:
+        return linear is not self.unloaded[path] and not is_capturable(linear)
 
 
 class UnloadedLinear:
@@ -274,11 +348,9 @@ def stored_bytes(codec: KVCodec, head_size: int) -> int:
     return codec.storage_size(head_size) * dtype.itemsize
 
 
-def lazy_zeros(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """Zeros whose pages the system hands out when first written, so that an unused pool costs no memory."""
+def lazy_zeros(shape: Sequence[int], dtype: torch.dtype, device: str) -> torch.Tensor:
+    """Zeros; on a CPU the system hands out their pages when first written, so that an unused pool costs no memory."""
+    if device != "cpu":
+        return torch.zeros(*shape, dtype=dtype, device=device)
     count = int(np.prod(shape)) * dtype.itemsize
     return torch.from_numpy(np.zeros(count, dtype=np.uint8)).view(dtype).view(*shape)
-
-
-def tensor(array: IntArray) -> torch.Tensor:
-    return torch.from_numpy(array)

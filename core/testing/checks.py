@@ -20,6 +20,7 @@ from .leaks import POINTS, ignores_an_abort_after_the_end, leaves_nothing_behind
 from .scheduling import joins_and_leaves_at_once, keeps_token_budget, never_stalls_decodes, starves_nobody
 from .subject import Plugins, Subject, find_class, first_party
 from .virtual_run import company
+from .workload import CASES
 
 OF_CLAIM: dict[str, Callable[[Subject], None]] = {
     "joins_and_leaves_at_once": joins_and_leaves_at_once,
@@ -29,6 +30,10 @@ OF_CLAIM: dict[str, Callable[[Subject], None]] = {
     "finds_prefixes_and_evicts_the_oldest": finds_prefixes_and_evicts_the_oldest,
 }
 assert set(OF_CLAIM) == set(CLAIMS)
+
+
+RUNS_HERE = "runs_here"
+"""Stands for all checks that a plugin would have to run for, where this machine cannot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +52,16 @@ class Check:
 def checks_of(subject: Subject, oracle: Oracle) -> list[Check]:
     """Every check that applies to a plugin. One that cannot be loaded has a single one, which fails.
 
-    Of a plugin that says that this machine cannot run it, those that run nothing.
+    Of a plugin that says that this machine cannot run it, those that run nothing, and that it refuses with that
+    reason; the rest is skipped as one check, `runs_here`.
     """
     try:
         hooks = subject.hooks
     except SwitchgearError as error:
         return [Check("contract", "is_a_plugin", partial(fail, str(error)))]
     if subject.lack:
-        return [*still_checks(subject, oracle), Check("contract", "runs_here", partial(skip, subject.lack))]
+        refuses = Check("contract", refuses_and_says_why.__name__, partial(refuses_and_says_why, subject, oracle))
+        return [*still_checks(subject, oracle), refuses, Check("contract", RUNS_HERE, partial(skip, subject.lack))]
     checks = still_checks(subject, oracle) + contract_checks(subject, oracle) + equivalence_checks(subject, oracle)
     if is_virtual(subject):
         checks += leak_checks(subject) + property_checks(subject, hooks)
@@ -79,6 +86,23 @@ def still_checks(subject: Subject, oracle: Oracle) -> list[Check]:
         contract.has_no_clock_and_no_dice,
     )
     return [Check("contract", method.__name__, method) for method in methods]
+
+
+def refuses_and_says_why(subject: Subject, oracle: Oracle) -> None:
+    """Where this machine cannot run the plugin no engine starts with it, and the error has the reason."""
+    try:
+        with oracle.engine(CASES[0], subject.alone, subject.classes):
+            pass
+    except SwitchgearError as error:
+        if subject.lack not in str(error):
+            raise KitFailure(
+                f"`unavailable` says {subject.lack!r}, and an engine fails with it for another reason: {error}"
+            ) from error
+        return
+    raise KitFailure(
+        f"`unavailable` says {subject.lack!r}, and yet an engine starts with it: answer its hooks with "
+        "`Refusal((reason,))` where the plugin cannot do its work."
+    )
 
 
 def contract_checks(subject: Subject, oracle: Oracle) -> list[Check]:

@@ -13,7 +13,7 @@ from itertools import combinations_with_replacement
 from pathlib import Path
 
 from .equivalence import Oracle, Verdict
-from .subject import SMALL, Options, first_party, with_requirements
+from .subject import SMALL, Options, Subject, first_party, with_requirements
 
 COMMAND = "python -m switchgear.core.testing.compatibility"
 
@@ -46,7 +46,8 @@ def set_of(names: Sequence[str]) -> Mapping[str, Options]:
 
 def page(others: Sequence[str], oracle: Oracle) -> str:
     """The whole page as Markdown. others: plugins beside those that come with the engine."""
-    names = sorted([*first_party(), *others])
+    lacks = {name: Subject(name).lack for name in sorted([*first_party(), *others])}
+    names = [name for name, lack in lacks.items() if not lack]
     found = verdicts(names, oracle)
     lines = [
         HEAD.format(command=" ".join([COMMAND, *others])),
@@ -58,12 +59,17 @@ def page(others: Sequence[str], oracle: Oracle) -> str:
         lines.append(f"| `{row}` | " + " | ".join(cells) + " |")
     lines += ["", f"All {len(names)} together: **{found[tuple(names)].kind}**."]
     lines += [f"- {listed(chosen)}: {verdict}" for chosen, verdict in found.items() if verdict.text]
+    lines += [f"\nNot run on this machine: {not_run(lacks)}."] if any(lacks.values()) else []
     lines += ["", "Options, where they are not the defaults: " + "; ".join(map(options_of, sorted(SMALL))) + "."]
     return "\n".join(lines) + "\n"
 
 
 def listed(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
+
+
+def not_run(lacks: Mapping[str, str]) -> str:
+    return "; ".join(f"`{name}`, since {lack}" for name, lack in lacks.items() if lack)
 
 
 def options_of(name: str) -> str:

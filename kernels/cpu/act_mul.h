@@ -21,7 +21,8 @@ inline Floats exp_of(Floats x) {
   constexpr float LOG2_E = 1.44269504f, LN2_HIGH = 0.693359375f, LN2_LOW = -2.12194440e-4f;
   constexpr float SHORT[] = {1.0f / 120, 1.0f / 24, 1.0f / 6, 1.0f / 2, 1.0f, 1.0f};
   constexpr float LONG[] = {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 1.0f / 2, 1.0f, 1.0f};
-  x = smaller_of(larger_of(x, set_lanes(-87.0f)), set_lanes(88.0f));
+  // in this order what is no number stays none
+  x = smaller_of(set_lanes(88.0f), larger_of(set_lanes(-87.0f), x));
   const Floats n = nearest_integer(x * LOG2_E);
   const Floats r = (x - n * LN2_HIGH) - n * LN2_LOW;
   return power_of_two(n) * (sizeof(T) == sizeof(BFloat16) ? polynomial(r, SHORT) : polynomial(r, LONG));

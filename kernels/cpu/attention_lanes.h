@@ -51,6 +51,22 @@ struct Keys {
   const T* k[TILE];
   const T* v[TILE];
   int64_t count;
+
+  // Of the keys from `first` on, which memory is asked for at once, all heads: no processor foresees where blocks lie.
+  void find(const Decode& call, const int64_t* blocks, int64_t first, int64_t end) {
+    constexpr int64_t LINE = 64 / sizeof(T);
+    count = first < end ? smaller(TILE, end - first) : 0;
+    for (int64_t key = 0; key < count; ++key) {
+      const int64_t place = blocks[(first + key) / call.block_size] * call.block_stride +
+                            (first + key) % call.block_size * call.slot_stride;
+      k[key] = static_cast<const T*>(call.k) + place;
+      v[key] = static_cast<const T*>(call.v) + place;
+      for (int64_t i = 0; i < call.slot_stride; i += LINE) {
+        __builtin_prefetch(k[key] + i);
+        __builtin_prefetch(v[key] + i);
+      }
+    }
+  }
 };
 
 // Adds `N` vectors of each value, from element `i` on, to the sums of R heads.
@@ -86,12 +102,18 @@ void attend_heads(const Decode& call, const Keys<T>& keys, Wide<T>* state, int64
     ends[r] = sums[r] + padded;
   }
   for (int64_t key = 0; key < keys.count; ++key) {
+    const T* k = keys.k[key] + offset;
     Lanes<T> products[R];
     for (int r = 0; r < R; ++r) products[r] = set_lanes(Wide<T>(0));
-    for_lanes<T>(call.size, [&](int64_t i, int64_t count) {
-      const Lanes<T> k = load_lanes(keys.k[key] + offset + i, count);
-      for (int r = 0; r < R; ++r) products[r] += load_lanes(queries[r] + i) * k;
-    });
+    int64_t i = 0;
+    for (; i + NUM_LANES<T> <= call.size; i += NUM_LANES<T>) {
+      const Lanes<T> part = load_lanes(k + i);
+      for (int r = 0; r < R; ++r) products[r] += load_lanes(queries[r] + i) * part;
+    }
+    if (i < call.size) {
+      const Lanes<T> part = load_lanes(k + i, call.size - i);
+      for (int r = 0; r < R; ++r) products[r] += load_lanes(queries[r] + i) * part;
+    }
     for (int r = 0; r < R; ++r) scores[r][key] = sum_of(products[r]);
   }
   Wide<T> shrink[R];
@@ -135,15 +157,11 @@ void attend_task(const void* context, int64_t index) {
     state[2 * padded] = -__builtin_inf();
   }
   const int64_t group = call.num_heads / call.num_kv_heads;
+  Keys<T> keys, next;
+  next.find(call, blocks, task[2], task[3]);
   for (int64_t first = task[2]; first < task[3]; first += TILE) {
-    Keys<T> keys;
-    keys.count = smaller(TILE, task[3] - first);
-    for (int64_t key = 0; key < keys.count; ++key) {
-      const int64_t place = blocks[(first + key) / call.block_size] * call.block_stride +
-                            (first + key) % call.block_size * call.slot_stride;
-      keys.k[key] = static_cast<const T*>(call.k) + place;
-      keys.v[key] = static_cast<const T*>(call.v) + place;
-    }
+    keys = next;
+    next.find(call, blocks, first + TILE, task[3]);
     for (int64_t head = 0; head < call.num_heads;) {
       const int64_t kv_head = head / group;
       const int64_t count = smaller(MAX_HEADS, (kv_head + 1) * group - head);
@@ -177,9 +195,11 @@ void merge_range(const void* context, int64_t from, int64_t to) {
       }
       for (int64_t part = 0; part < merge[2]; ++part) {
         Wide<T>* state = first + part * stride + 2 * padded;
-        state[0] = __builtin_exp(state[0] - largest);
+        // a part without keys weighs nothing: its largest score is -inf, and -inf - -inf is not a number
+        state[0] = state[1] == 0 ? 0 : __builtin_exp(state[0] - largest);
         total += state[0] * state[1];
       }
+      if (total == 0) total = 1;  // a query that sees nothing gets zeros
       for_lanes<T>(call.size, [&](int64_t i, int64_t count) {
         Lanes<T> sum = set_lanes(Wide<T>(0));
         for (int64_t part = 0; part < merge[2]; ++part)

@@ -31,6 +31,29 @@ struct Rope {
   int64_t half;
 };
 
+// k and v: [tokens, kv_heads, size]; the caches: [slots, kv_heads, size].
+struct RopeAndCache {
+  Rope rope;
+  const void* k;
+  int64_t k_token_stride;
+  int64_t k_head_stride;
+  const void* v;
+  int64_t v_token_stride;
+  int64_t v_head_stride;
+  void* k_cache;
+  void* v_cache;
+  const int64_t* slots;
+  int64_t num_kv_heads;
+};
+
+// x: [rows, size]; out: [rows].
+struct Argmax {
+  const void* x;
+  int64_t stride;
+  int64_t* out;
+  int64_t size;
+};
+
 // gate_up: [rows, 2 * size], gate first.
 struct ActMul {
   const void* gate_up;
@@ -47,5 +70,9 @@ Range norm_rows_avx2(int32_t element, int32_t weight_element);
 Range norm_rows_avx512(int32_t element, int32_t weight_element);
 Range rope_tokens_avx2(int32_t element);
 Range rope_tokens_avx512(int32_t element);
+Range rope_and_cache_tokens_avx2(int32_t element);
+Range rope_and_cache_tokens_avx512(int32_t element);
+Range argmax_rows_avx2(int32_t element);
+Range argmax_rows_avx512(int32_t element);
 Range act_mul_rows_avx2(int32_t element, int32_t activation);
 Range act_mul_rows_avx512(int32_t element, int32_t activation);

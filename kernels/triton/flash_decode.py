@@ -18,9 +18,12 @@ MAX_SPLITS = 64
 
 
 def default_splits(num_rows: int, num_kv_heads: int, longest: int, num_processors: int) -> int:
-    """Parts of the context: enough for two programs a processor, none much shorter than 256 keys."""
+    """Parts of the context: enough for two programs a processor, none much shorter than 128 keys.
+
+    A power of two: each number is a kernel of its own to compile.
+    """
     wanted = -(-2 * num_processors // (num_rows * num_kv_heads))
-    return max(1, min(wanted, -(-longest // 256), MAX_SPLITS))
+    return min(MAX_SPLITS, triton.next_power_of_2(max(1, min(wanted, -(-longest // 256)))))
 
 
 def flash_decode(

@@ -46,7 +46,7 @@ class FlashAttention:
         native = self._backend("native", "as this is a CPU", layer, codec, device)
         if not isinstance(native, Refusal):
             return native
-        fused = self._backend("sdpa", f"for {'; '.join(native.reasons)}", layer, codec, device)
+        fused = self._backend("sdpa", f"since {'; '.join(native.reasons)}", layer, codec, device)
         return Refusal((*native.reasons, *fused.reasons)) if isinstance(fused, Refusal) else fused
 
     def _backend(
@@ -62,8 +62,14 @@ class FlashAttention:
             case "native":
                 from . import native, sdpa
 
+                refusal = native.refusal(codec, device)
+                if refusal is not None:
+                    return refusal
+                lack = sdpa.refusal(layer, device)
+                if lack is not None:
+                    reason += f", for long rows too, since {'; '.join(lack.reasons)}"
                 fused = sdpa.FusedAttention(layer, codec, device.dtype, reason)
-                return native.refusal(codec, device) or native.NativeAttention(layer, fused, reason)
+                return native.NativeAttention(layer, fused, lack is not None, reason)
             case _:
                 from . import sdpa
 

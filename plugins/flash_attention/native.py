@@ -43,6 +43,8 @@ class NativeAttention:
 
     layer: LayerSpec
     fused: FusedAttention
+    is_alone: bool
+    """PyTorch's kernel cannot compute this kind of layer: long rows are taken query by query."""
     reason: str
     layout: str = "NSKD"
 
@@ -52,8 +54,7 @@ class NativeAttention:
         from ...kernels.cpu.decode_attention import new_states
 
         query_lens, layer = batch.query_lens, self.layer
-        # capped scores are beyond PyTorch's kernel
-        is_few = (query_lens <= FEW_QUERIES) | (layer.soft_cap is not None)
+        is_few = (query_lens <= FEW_QUERIES) | self.is_alone
         rows = np.repeat(np.arange(len(query_lens)), query_lens)
         tokens = np.flatnonzero(is_few[rows])
         tasks, merges = self._tasks(batch, rows[tokens], tokens)

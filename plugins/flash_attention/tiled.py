@@ -38,7 +38,7 @@ class Meta:
     tile_starts: torch.Tensor
     """The first query of each tile."""
     max_few: int
-    """Queries of a row in `few_rows`, at most."""
+    """Queries of a row in `few_rows`, at most; a power of two, since each number is a kernel of its own to compile."""
     num_splits: int
 
 
@@ -50,6 +50,7 @@ class TiledAttention:
     device: Device
     reason: str
     layout: str = "NKSD"
+    is_capturable: bool = True
 
     def plan(self, batch: Batch, group: int) -> Meta:
         import torch
@@ -80,7 +81,7 @@ class TiledAttention:
             few,
             rows,
             starts,
-            max_few=int(query_lens[few_rows].max(initial=1)),
+            max_few=1 << (int(query_lens[few_rows].max(initial=1)) - 1).bit_length(),
             num_splits=num_splits,
         )
 

@@ -26,6 +26,7 @@ observe() -> EventSink | None
 CONFIG = """
 [model] name: str = 'smollm2-135m'
 [model] dtype: Literal['auto', 'float64', 'float32', 'bfloat16', 'float16'] = 'auto'
+[model] device: Literal['auto', 'cpu', 'cuda'] = 'auto'
 [engine] max_num_seqs: AtLeastOne = 64
 [engine] max_step_tokens: AtLeastOne = 2048
 [engine] max_model_len: AtLeastOne | None = None

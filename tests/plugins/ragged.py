@@ -62,11 +62,18 @@ class Step:
 
     def eager(self, dtype: str) -> Any:
         codec: Any = StoredAsComputed(dtype)
-        return GatheredAttention(self.layer, codec)
+        return GatheredAttention(self.layer, codec, self.q.device.type)
 
 
 def make_step(
-    layer: LayerSpec, rows: Sequence[Row], *, block_size: int = 4, dtype: str = "float64", seed: int = 0, by: float = 1
+    layer: LayerSpec,
+    rows: Sequence[Row],
+    *,
+    block_size: int = 4,
+    dtype: str = "float64",
+    seed: int = 0,
+    by: float = 1,
+    device: str = "cpu",
 ) -> Step:
     """The step's own K and V are still to be written. by: a factor on queries, for scores of that size."""
     generator = np.random.default_rng(seed)
@@ -96,7 +103,7 @@ def make_step(
     )
 
     def draw(*shape: int) -> torch.Tensor:
-        return torch.from_numpy(generator.standard_normal(shape)).to(getattr(torch, dtype))
+        return torch.from_numpy(generator.standard_normal(shape)).to(device, getattr(torch, dtype))
 
     shape = (int(num_blocks.sum()) + 2, block_size, layer.num_kv_heads, layer.head_size)
     cache = KVCache(draw(*shape), draw(*shape))
@@ -106,7 +113,7 @@ def make_step(
         at = np.arange(first, end - count)
         seen[blocks[at // block_size], at % block_size] = True
     for x in (cache.k, cache.v):
-        x[torch.from_numpy(~seen)] = torch.nan
+        x[torch.from_numpy(~seen).to(device)] = torch.nan
     num_tokens = len(positions)
     q = draw(num_tokens, layer.num_heads, layer.head_size) * by
     # as the decoder has them: parts of one product

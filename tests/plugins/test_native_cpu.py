@@ -11,7 +11,7 @@ import torch
 from switchgear import LLM, SamplingParams
 from switchgear.core.cli.diagnosis import find_plugins
 from switchgear.core.config import PluginConfig
-from switchgear.core.defaults import PlainLinears
+from switchgear.core.defaults import GatheredAttention, PlainLinears
 from switchgear.core.errors import PluginError
 from switchgear.core.hooks import hookimpl
 from switchgear.core.records import TOKEN_EQUAL, Device, LinearPart, LinearSpec, Refusal
@@ -24,7 +24,7 @@ from switchgear.plugins.native_cpu import NativeCPU
 CLASSES = (NativeCPU,)
 ON: Mapping[str, Mapping[str, Any]] = {"native_cpu": {}}
 CPU = Device("cpu", "bfloat16")
-OPS = ("rms_norm", "rope", "act_mul")
+OPS = ("rms_norm", "rope", "rope_and_cache", "act_mul", "argmax")
 
 
 @pytest.fixture
@@ -95,6 +95,23 @@ def test_in_float64_the_tokens_are_the_same(model: Path) -> None:
     for plugins in ({}, ON):
         with LLM(str(model), dtype="float64", plugins=plugins, plugin_classes=CLASSES) as llm:
             answers.append([result.token_ids for result in llm.generate(prompts, params)])
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.usefixtures("_usable")
+def test_it_stores_keys_and_values_itself_where_it_knows_their_order(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(*arguments: Any) -> None:
+        raise AssertionError("the attention stores K and V although native_cpu could")
+
+    params = SamplingParams(max_tokens=24, temperature=0, ignore_eos=True)
+    prompts = [[5, 6, 7, 8, 9], [3], list(range(10, 60))]
+    answers = []
+    for plugins in ({}, ON):
+        with LLM(str(model), dtype="float64", plugins=plugins, plugin_classes=CLASSES) as llm:
+            answers.append([result.token_ids for result in llm.generate(prompts, params)])
+        monkeypatch.setattr(GatheredAttention, "write", write)
     assert answers[0] == answers[1]
 
 

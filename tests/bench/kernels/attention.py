@@ -1,7 +1,8 @@
 """One attention layer of SmolLM2-135M over paged KV, eager and by `flash_attention`: time, and memory at the peak.
 
 Both arms run in turn on the same step; the least time of each counts. On one thread the thread's own time is taken,
-which a busy machine does not change much. Memory is what a step takes beside what was there before it (Linux).
+which a busy machine does not change much. Memory is what a step takes beside what was there before it (Linux), and its
+growth is by what twice the prompt multiplies it: 2 is linear, 4 quadratic.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from switchgear.core.defaults import GatheredAttention, StoredAsComputed
-from switchgear.core.records import NO_ROWS, Batch, Device, KVCache, LayerSpec
+from switchgear.core.records import NO_ROWS, Batch, Device, KVCache, LayerSpec, Refusal
 from switchgear.plugins.flash_attention import FlashAttention
 
 LAYER = LayerSpec(num_heads=9, num_kv_heads=3, head_size=64, scale=0.125)
@@ -34,6 +35,7 @@ POINTS = {
     "decode 16 x 2,048": (16, 1, 2048),
 }
 """Rows, queries of each, and tokens in its cache."""
+DOUBLED = (("prompt of 1,024", "prompt of 2,048"), ("prompt of 2,048", "prompt of 4,096"))
 
 
 def main() -> None:
@@ -41,22 +43,46 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="(%(default)s)")
     parser.add_argument("--runs", type=int, default=5, help="(%(default)s)")
     parser.add_argument("--dtype", default="bfloat16", help="(%(default)s)")
+    parser.add_argument("--backend", default="auto", choices=("auto", "native", "sdpa"), help="(%(default)s)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    found = list(measured(args))
+    flash = flash_attention(args.backend, args.dtype)
+    found = list(measured(args, flash))
+    growths = growths_of({point["point"]: point for point in found})
     if args.json:
-        print(json.dumps({"threads": args.threads, "dtype": args.dtype, "points": found}))
+        what = {"threads": args.threads, "dtype": args.dtype, "flash": flash.reason}
+        print(json.dumps({**what, "points": found, "growths": growths}))
         return
-    print(f"{args.threads} threads, {args.dtype}, milliseconds and megabytes")
+    print(f"{args.threads} threads, {args.dtype}, milliseconds and megabytes; flash: {flash.reason}")
     print("| point | eager ms | flash ms | ratio | eager MB | flash MB |\n|---|---|---|---|---|---|")
     for point in found:
-        print("| {point} | {eager:.2f} | {flash:.2f} | {ratio:.1f} | {eager_mb:.0f} | {flash_mb:.0f} |".format(**point))
+        print("| {point} | {eager:.2f} | {flash:.2f} | {ratio:.1f} | {eager_mb:.1f} | {flash_mb:.1f} |".format(**point))
+    for growth in growths:
+        print("memory, {from} to {to}: eager {eager:.1f} times, flash {flash:.1f} times".format(**growth))
 
 
-def measured(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def flash_attention(backend: Any, dtype: str) -> Any:
+    """The plugin's answer for the layer."""
+    codec: Any = StoredAsComputed(dtype)
+    plugin = FlashAttention(FlashAttention.Config(backend=backend))
+    answer = plugin.attention_impl(LAYER, codec, Device("cpu", dtype))
+    if isinstance(answer, Refusal):
+        raise SystemExit(f"flash_attention refuses: {'; '.join(answer.reasons)}")
+    return answer
+
+
+def growths_of(points: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """What twice the prompt does to the memory at the peak."""
+    return [
+        {"from": one, "to": other}
+        | {name: points[other][f"{name}_mb"] / max(points[one][f"{name}_mb"], 0.1) for name in ("eager", "flash")}
+        for one, other in DOUBLED
+    ]
+
+
+def measured(args: argparse.Namespace, flash: Any) -> Iterator[dict[str, Any]]:
     codec: Any = StoredAsComputed(args.dtype)
-    flash = FlashAttention(FlashAttention.Config()).attention_impl(LAYER, codec, Device("cpu", args.dtype))
     impls: dict[str, Any] = {"eager": GatheredAttention(LAYER, codec), "flash": flash}
     clock = time.thread_time if args.threads == 1 else time.perf_counter
     for point, (num_rows, num_queries, context) in POINTS.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from itertools import product
 from pathlib import Path
@@ -13,6 +13,8 @@ import torch
 from switchgear.core.model import ops
 from switchgear.kernels.cpu.library import ELEMENTS, Library
 from switchgear.kernels.cpu.linear import linear, pack
+
+from .paged_attention import attend_paged, attention_cases
 
 FOLDER = Path(__file__).resolve().parents[3] / "kernels" / "cpu"
 NO_KERNELS = {"__init__", "build", "build_step", "library", "memory"}
@@ -58,7 +60,74 @@ def linear_cases(dtype: torch.dtype, random: Callable[..., torch.Tensor]) -> Ite
     yield random(9, 65)[:, 1:], random(33, 66)[:, 2:], None
 
 
-CASES = {"rms_norm": rms_norm_cases, "rope": rope_cases, "act_mul": act_mul_cases, "linear": linear_cases}
+def write_kv_cases(dtype: torch.dtype, random: Callable[..., torch.Tensor]) -> Iterator[Arguments]:
+    for num_tokens, (num_heads, size) in product((*NUM_ROWS, 300), ((1, 13), (3, 64))):
+        slots = torch.randperm(5 * 80, generator=torch.Generator().manual_seed(num_tokens))[:num_tokens]
+        caches = random(80, 5, num_heads, size), random(80, 5, num_heads, size)
+        yield (
+            random(num_tokens, num_heads, size),
+            random(num_tokens, 2 * num_heads, size)[:, num_heads:],
+            *caches,
+            slots,
+        )
+
+
+def rope_and_cache_cases(dtype: torch.dtype, random: Callable[..., torch.Tensor]) -> Iterator[Arguments]:
+    for num_tokens, (size, half) in product((*NUM_ROWS, 200), ((13, 5), (64, 32), (80, 32))):
+        q, k, v = torch.split(random(num_tokens, 13, size), [9, 2, 2], dim=1)
+        angles = torch.rand(num_tokens, half, generator=torch.Generator().manual_seed(0)) * 100
+        slots = torch.randperm(5 * 80, generator=torch.Generator().manual_seed(num_tokens))[:num_tokens]
+        caches = random(80, 5, 2, size), random(80, 5, 2, size)
+        yield q, k, v, angles.cos().to(dtype), angles.sin().to(dtype), *caches, slots
+
+
+def argmax_cases(dtype: torch.dtype, random: Callable[..., torch.Tensor]) -> Iterator[Arguments]:
+    for num_rows, size in product(NUM_ROWS, (1, 15, 16, 1023, 1024, 3001)):
+        # of a narrow type many are equal; logits come as float32 at least
+        x = random(num_rows, size + 3).to(torch.promote_types(dtype, torch.float32))
+        yield (x[:, 1 : size + 1],)
+        yield (x[:, :size].masked_fill(x[:, :size] > -1, -torch.inf),)
+        yield (x[:, :size].masked_fill(x[:, :size] > 2, torch.nan),)
+
+
+CASES = {
+    "rms_norm": rms_norm_cases,
+    "rope": rope_cases,
+    "act_mul": act_mul_cases,
+    "linear": linear_cases,
+    "decode_attention": attention_cases,
+    "write_kv": write_kv_cases,
+    "rope_and_cache": rope_and_cache_cases,
+    "argmax": argmax_cases,
+}
+
+
+def written(write: Callable[..., Any], *, heads_first: bool = False) -> Callable[..., tuple[torch.Tensor, ...]]:
+    """A writer of KV as a function of what was there before: caches `[N, S, K, D]` to what they hold afterwards.
+
+    heads_first: it writes caches `[N, K, S, D]`, as the references do.
+    """
+
+    def run(*arguments: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        *values, k_cache, v_cache, slots = arguments
+        caches = k_cache.clone(), v_cache.clone()
+        given = [cache.transpose(1, 2) for cache in caches] if heads_first else caches
+        result = write(*values, *given, slots)
+        return caches if result is None else (result, *caches)
+
+    return run
+
+
+KERNEL_CALLS: Mapping[str, Callable[..., Any]] = {
+    "decode_attention": attend_paged,
+    "write_kv": written(KERNELS["write_kv"].write_kv),
+    "rope_and_cache": written(KERNELS["rope_and_cache"].rope_and_cache),
+}
+REFERENCE_CALLS: Mapping[str, Callable[..., Any]] = {
+    "write_kv": written(ops.write_kv, heads_first=True),
+    "rope_and_cache": written(ops.rope_and_cache, heads_first=True),
+}
+"""How kernel and reference are called with the same arguments, where that is not just so."""
 
 
 def packed_linear(library: Library) -> Callable[..., torch.Tensor]:
@@ -66,7 +135,9 @@ def packed_linear(library: Library) -> Callable[..., torch.Tensor]:
 
 
 def in_float64(arguments: Arguments) -> Arguments:
-    return tuple(each.double() if isinstance(each, torch.Tensor) else each for each in arguments)
+    return tuple(
+        each.double() if isinstance(each, torch.Tensor) and each.is_floating_point() else each for each in arguments
+    )
 
 
 def outputs_of(result: Any) -> tuple[torch.Tensor, ...]:
@@ -79,7 +150,7 @@ def check(kernel: Callable[..., Any], name: str, dtype: torch.dtype) -> None:
     def random(*shape: int) -> torch.Tensor:
         return torch.randn(shape, generator=generator).to(dtype)
 
-    reference = getattr(ops, KERNELS[name].REFERENCE)
+    reference = REFERENCE_CALLS.get(name, getattr(ops, KERNELS[name].REFERENCE))
     for arguments in CASES[name](dtype, random):
         exact = outputs_of(reference(*in_float64(arguments)))
         plain, given = outputs_of(reference(*arguments)), outputs_of(kernel(*arguments))
@@ -92,7 +163,7 @@ def check(kernel: Callable[..., Any], name: str, dtype: torch.dtype) -> None:
 
 
 def test_every_kernel_names_its_reference_and_is_tried() -> None:
-    assert set(KERNELS) == set(CASES) and len(KERNELS) >= 4
+    assert set(KERNELS) == set(CASES) and len(KERNELS) >= 8
     for name, module in KERNELS.items():
         assert callable(getattr(ops, module.REFERENCE)), f"{name} has no reference"
         assert callable(getattr(module, name)), f"{name}.py has no launcher of its name"
@@ -108,7 +179,7 @@ def test_a_kernel_errs_no_more_than_twice_its_reference(
     if limited.level_name != level:
         pytest.skip(f"this processor has no {level}")
     monkeypatch.setattr(KERNELS[name], "native", lambda: limited)
-    check(getattr(KERNELS[name], name), name, dtype)
+    check(KERNEL_CALLS.get(name, getattr(KERNELS[name], name)), name, dtype)
 
 
 @pytest.mark.parametrize("dtype", ELEMENTS, ids=str)

@@ -44,8 +44,8 @@ def alone(function: Callable[..., torch.Tensor]) -> Callable[..., Outputs]:
     return lambda *given: (function(*given),)
 
 
-def draw(*shape: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+def draw(*shape: int, dtype: torch.dtype, seed: int = 0, device: str = "cpu") -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(device, dtype)
 
 
 # -- attention ------------------------------------------------------------------------------------------------------
@@ -57,20 +57,20 @@ LAYERS = {
     "window that begins within a block": LayerSpec(2, 2, 20, 0.2, window=21),
     "256 elements": LayerSpec(2, 1, 256, 0.0625, soft_cap=50.0),
 }
-PROMPTS: list[Row] = [(23, 23), (9, 37), (1, 1), (30, 31)]
-DECODES: list[Row] = [(1, 37), (3, 20), (1, 1), (2, 2), (1, 64)]
+PROMPTS: list[Row] = [(13, 13), (9, 27), (1, 1), (10, 11)]
+DECODES: list[Row] = [(1, 37), (3, 20), (1, 1), (2, 2)]
 
 
 def paged(step: Step) -> tuple[torch.Tensor, torch.Tensor]:
     """The caches as the kernels have them, `[N, K, S, D]`, with the step's own K and V in them."""
     k, v = (x.transpose(1, 2).contiguous() for x in (step.cache.k, step.cache.v))
-    ops.write_kv(step.k, step.v, k, v, torch.from_numpy(step.batch.slots[0]))
+    ops.write_kv(step.k, step.v, k, v, torch.from_numpy(step.batch.slots[0]).to(k.device))
     return k, v
 
 
 def on_device(step: Step) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     arrays = (step.batch.query_start, step.batch.context_lens, step.batch.block_tables[0])
-    return tuple(torch.from_numpy(array).int() for array in arrays)  # type: ignore[return-value]
+    return tuple(torch.from_numpy(array).int().to(step.q.device) for array in arrays)  # type: ignore[return-value]
 
 
 def prefilled(step: Step, tiles: tuple[int, int, int] = (16, 16, 4)) -> torch.Tensor:
@@ -78,7 +78,7 @@ def prefilled(step: Step, tiles: tuple[int, int, int] = (16, 16, 4)) -> torch.Te
     height = queries_per_tile(layer.num_heads // layer.num_kv_heads, tiles[0])
     lens = step.batch.query_lens.tolist()
     starts = [(row, start) for row, length in enumerate(lens) for start in range(0, length, height)]
-    rows, firsts = torch.tensor(starts, dtype=torch.int32).T.contiguous()
+    rows, firsts = torch.tensor(starts, dtype=torch.int32, device=step.q.device).T.contiguous()
     flash_prefill(
         step.q,
         *paged(step),
@@ -96,7 +96,7 @@ def prefilled(step: Step, tiles: tuple[int, int, int] = (16, 16, 4)) -> torch.Te
 
 def decoded(step: Step, num_splits: int = 3, tile_k: int = 16) -> torch.Tensor:
     layer, out = step.layer, torch.full_like(step.q, torch.nan)
-    rows = torch.arange(len(step.batch.rows), dtype=torch.int32)
+    rows = torch.arange(len(step.batch.rows), dtype=torch.int32, device=step.q.device)
     most = int(step.batch.query_lens.max())
     flash_decode(
         step.q,
@@ -120,18 +120,20 @@ def attention_case(name: str, step: Step, kernel: Callable[[Step], torch.Tensor]
     return Case(name, lambda: (kernel(step),), lambda: (step.run(step.eager(dtype)),), lambda: (step.exact(),))
 
 
-def attention(rows: list[Row], kernel: Callable[[Step], torch.Tensor], dtype: torch.dtype) -> Iterator[Case]:
+def attention(
+    rows: list[Row], kernel: Callable[[Step], torch.Tensor], dtype: torch.dtype, device: str = "cpu"
+) -> Iterator[Case]:
     name = str(dtype).removeprefix("torch.")
     for seed, (kind, layer) in enumerate(LAYERS.items()):
         for block_size in (5, 16) if seed == 0 else (16,):
-            step = make_step(layer, rows, block_size=block_size, dtype=name, seed=seed)
+            step = make_step(layer, rows, block_size=block_size, dtype=name, seed=seed, device=device)
             yield attention_case(f"{kind}, blocks of {block_size}", step, kernel)
 
 
 # -- the rest -------------------------------------------------------------------------------------------------------
 
 
-def kv_writes(dtype: torch.dtype) -> Iterator[Case]:
+def kv_writes(dtype: torch.dtype, device: str = "cpu") -> Iterator[Case]:
     def written(write: Callable[..., None], *arguments: torch.Tensor) -> Outputs:
         k, v, slots = arguments
         caches = tuple(k.new_zeros(7, k.shape[1], 4, k.shape[2]) for _ in range(2))
@@ -139,37 +141,39 @@ def kv_writes(dtype: torch.dtype) -> Iterator[Case]:
         return caches
 
     for heads, size in ((3, 64), (1, 13)):
-        k, v = draw(5, heads, size, dtype=dtype), draw(5, 2 * heads, size, dtype=dtype)[:, heads:]
-        slots = torch.tensor([27, 0, 5, 6, 13], dtype=torch.int32)
+        k = draw(5, heads, size, dtype=dtype, device=device)
+        v = draw(5, 2 * heads, size, dtype=dtype, device=device)[:, heads:]
+        slots = torch.tensor([27, 0, 5, 6, 13], dtype=torch.int32, device=device)
         yield case(f"{heads} x {size}", partial(written, write_kv), partial(written, ops.write_kv), k, v, slots)
 
 
-def rms_norms(dtype: torch.dtype) -> Iterator[Case]:
+def rms_norms(dtype: torch.dtype, device: str = "cpu") -> Iterator[Case]:
     wide = torch.promote_types(dtype, torch.float32)
     for size in (576, 20):
-        x, weight = draw(3, size + 4, dtype=dtype)[:, :size], draw(size, dtype=dtype, seed=1)
-        residual = draw(3, size, dtype=dtype, seed=2)
+        x = draw(3, size + 4, dtype=dtype, device=device)[:, :size]
+        weight = draw(size, dtype=dtype, seed=1, device=device)
+        residual = draw(3, size, dtype=dtype, seed=2, device=device)
         yield case(f"{size}", rms_norm, ops.rms_norm, x, weight, 1e-5)
         yield case(f"{size} and a residual", rms_norm, ops.rms_norm, x, weight, 1e-5, residual)
     yield case("a wider weight", rms_norm, ops.rms_norm, x, weight.to(wide), 1e-2, residual)
     yield case("zeros", rms_norm, ops.rms_norm, torch.zeros_like(x), weight, 1e-5)
 
 
-def ropes(dtype: torch.dtype) -> Iterator[Case]:
+def ropes(dtype: torch.dtype, device: str = "cpu") -> Iterator[Case]:
     for heads, size, half in ((3, 64, 32), (1, 80, 16), (2, 10, 5)):
-        x = draw(4, heads + 2, size, dtype=dtype)[:, 1 : heads + 1]
+        x = draw(4, heads + 2, size, dtype=dtype, device=device)[:, 1 : heads + 1]
         angles = torch.arange(4)[:, None] * 0.7 ** torch.arange(half)
-        tables = angles.cos().to(dtype), angles.sin().to(dtype)
+        tables = angles.cos().to(device, dtype), angles.sin().to(device, dtype)
         yield case(f"{heads} x {size}, {2 * half} turn", alone(rope), alone(ops.rope), x, *tables)
 
 
-def activations(dtype: torch.dtype) -> Iterator[Case]:
+def activations(dtype: torch.dtype, device: str = "cpu") -> Iterator[Case]:
     for activation in ("silu", "gelu", "gelu_tanh", "relu"):
-        gate_up = draw(3, 2 * 1100 + 6, dtype=dtype)[:, :2200] * 4
+        gate_up = draw(3, 2 * 1100 + 6, dtype=dtype, device=device)[:, :2200] * 4
         yield case(activation, alone(act_mul), alone(ops.act_mul), gate_up, activation)
 
 
-CASES: Mapping[str, Callable[[torch.dtype], Iterator[Case]]] = {
+CASES: Mapping[str, Callable[..., Iterator[Case]]] = {
     "flash_prefill": partial(attention, PROMPTS, prefilled),
     "flash_decode": partial(attention, DECODES, decoded),
     "kv_write": kv_writes,
@@ -177,4 +181,4 @@ CASES: Mapping[str, Callable[[torch.dtype], Iterator[Case]]] = {
     "rope": ropes,
     "act_mul": activations,
 }
-"""By the kernel's file."""
+"""By the kernel's file, each called with a precision and a device."""

@@ -6,7 +6,9 @@ In a process of its own: whether Triton compiles or interprets is settled when i
 from __future__ import annotations
 
 import importlib
+from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from switchgear.core.records import LayerSpec
 from switchgear.kernels import triton
 
 from ...plugins.ragged import make_step
+from . import patched_once  # noqa: F401
 from .cases import CASES, DECODES, LAYERS, PROMPTS, decoded, prefilled
 
 FILES = sorted(path.stem for path in Path(triton.__path__[0]).glob("*.py") if not path.name.startswith("_"))
@@ -29,7 +32,12 @@ def test_every_kernel_names_a_reference_and_has_cases(file: str) -> None:
     assert file in CASES, "give it shapes in cases.py"
 
 
-@pytest.mark.parametrize("dtype", SLACK, ids=str)
+def slow_but(quick: Collection[str], names: Iterable[str]) -> list[Any]:
+    """The interpreter takes milliseconds a program: one of a kind is quick enough."""
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+@pytest.mark.parametrize("dtype", [pytest.param(torch.float64, marks=pytest.mark.slow), torch.float32, torch.float16])
 @pytest.mark.parametrize("file", CASES)
 def test_a_kernel_is_at_most_twice_as_far_off_as_its_reference(file: str, dtype: torch.dtype) -> None:
     for case in CASES[file](dtype):
@@ -39,7 +47,7 @@ def test_a_kernel_is_at_most_twice_as_far_off_as_its_reference(file: str, dtype:
             assert off <= 2 * naive_off + SLACK[dtype], (case.name, off, naive_off)
 
 
-@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("kind", slow_but(["window and soft cap"], LAYERS))
 def test_the_sizes_of_tiles_and_parts_change_nothing(kind: str) -> None:
     step = make_step(LAYERS[kind], PROMPTS, block_size=8)
     exact = step.exact()
@@ -60,7 +68,7 @@ def test_who_else_is_in_the_step_and_in_which_order_changes_not_a_bit() -> None:
             assert torch.equal(run(some), whole[tokens])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("dtype", slow_but(["float16"], ["float32", "float16"]))
 def test_scores_in_the_ten_thousands_are_no_trouble(dtype: str) -> None:
     for layer in (LayerSpec(6, 2, 16, 0.25), LayerSpec(4, 2, 16, 0.25, soft_cap=30.0)):
         for rows, run in ((PROMPTS, prefilled), (DECODES, decoded)):

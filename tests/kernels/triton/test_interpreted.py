@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("triton")
 
 TESTS = Path(__file__).resolve().parents[2]
-FILES = ("kernels/triton/interpreted.py", "plugins/interpreted_triton.py")
+FILES = ("kernels/triton/interpreted.py", "plugins/interpreted_triton.py", "plugins/interpreted_triton_kit.py")
 
 
 @pytest.mark.parametrize("marker", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])

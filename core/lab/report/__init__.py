@@ -1,0 +1,1 @@
+"""The report of an ablation: one page for people, pictures for papers, tables for everything else."""

@@ -1,0 +1,81 @@
+"""The model of a simulation: only its shape counts, from which follows how much KV a token takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+import numpy as np
+
+from ..config import Config
+from ..engine.build import find
+from ..errors import ConfigError
+from ..interfaces import TensorReader
+from ..model.spec import ModelSpec
+from ..records import Device, IntArray, LayerSpec
+from .costed_executor import VOCAB_SIZE
+
+BYTES_PER_TOKEN = 16
+"""KV of a made-up model: K and V of one head of two float32."""
+ROLES = ("embedding", "head")
+LAYER_ROLES = ("qkv", "q", "k", "v", "o", "gate_up", "gate", "up", "down")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is simulated, and the config that says so."""
+
+    config: Config
+    spec: ModelSpec
+    """With the vocabulary of the costed executor, which has no token that ends a text."""
+    device: Device
+    dtype_reason: str
+    encode: Callable[[str], IntArray] | None = None
+    """A text's tokens, as many and as equal as the model's own; None where there is no tokenizer."""
+
+
+def shape_at_hand(config: Config, classes: Sequence[type] = ()) -> Shape:
+    """Of the config's model, whose files are fetched if they are not there; its weights are not read.
+
+    Raises ConfigError, ModelError or PluginError.
+    """
+    found = find(config, tuple(classes))
+    tokenizer = found.tokenizer
+
+    def encode(text: str) -> IntArray:
+        # equal ids stay equal, which is all that a cache sees of them
+        return np.array(tokenizer.encode(text), dtype=np.int64) % VOCAB_SIZE
+
+    spec = replace(found.spec, vocab_size=VOCAB_SIZE, eos_ids=frozenset())
+    return Shape(config, spec, found.device, found.dtype_reason, encode)
+
+
+def shape_of_tokens(config: Config, name: str, kv_tokens: int, max_model_len: int) -> Shape:
+    """Of a model that is not at hand and whose KV pool holds `kv_tokens` tokens. Raises ConfigError."""
+    if kv_tokens < 1:
+        raise ConfigError(f"a KV pool of {kv_tokens} tokens holds nothing: give at least 1")
+    if config.engine.kv_bytes is not None:
+        raise ConfigError("the KV pool was given in tokens and as [engine] kv_bytes too: give one of them")
+    engine = msgspec.structs.replace(config.engine, kv_bytes=kv_tokens * BYTES_PER_TOKEN)
+    model = msgspec.structs.replace(config.model, name=name, dtype="float32", device="cpu")
+    config = msgspec.structs.replace(config, model=model, engine=engine)
+    spec = ModelSpec(
+        name=name,
+        architecture="none",
+        vocab_size=VOCAB_SIZE,
+        hidden_size=2,
+        intermediate_size=2,
+        max_model_len=max(max_model_len, config.engine.max_model_len or 0),
+        norm_eps=1e-5,
+        activation="silu",
+        layers=(LayerSpec(num_heads=1, num_kv_heads=1, head_size=2, scale=1.0),),
+        ropes=(None,),
+        tie_embeddings=True,
+        names={role: role for role in ROLES} | {role: f"{role} {{n}}" for role in LAYER_ROLES},
+    )
+    return Shape(config, spec, Device("cpu", "float32"), "KV is counted in tokens")
+
+
+def no_reader() -> TensorReader:
+    raise AssertionError("a simulation reads no weights")
