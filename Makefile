@@ -56,7 +56,7 @@ check: setup  ## format, lint, types and the design guards
 	@echo "check: types"
 	@$(BIN)/mypy
 	@echo "check: types of tests and contrib"
-	@MYPYPATH=$(subst $() ,:,$(dir $(CONTRIB)) tests/bench/scheduling tests/bench/server) $(BIN)/mypy tests $(dir $(CONTRIB))
+	@MYPYPATH=$(subst $() ,:,$(dir $(CONTRIB)) tests/bench/scheduling tests/bench/server tests/bench/experiments) $(BIN)/mypy tests $(dir $(CONTRIB))
 	@echo "check: guards of the design"
 	@$(BIN)/python -m pytest -q -m "not slow" tests/guards
 

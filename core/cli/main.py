@@ -9,7 +9,25 @@ from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Sequence
 
 from .. import VERSION
-from . import admin, bench, chat, demo, doctor, keys, models, plan, plugins, pull, run, serve
+from . import (
+    ablate,
+    admin,
+    bench,
+    bisect,
+    chat,
+    demo,
+    doctor,
+    keys,
+    models,
+    plan,
+    plugins,
+    profile,
+    pull,
+    report,
+    run,
+    serve,
+    simulate,
+)
 from .command import add_debug
 from .messages import Messages
 
@@ -25,6 +43,11 @@ COMMANDS = (
     plugins.COMMAND,
     plan.COMMAND,
     bench.COMMAND,
+    profile.COMMAND,
+    simulate.COMMAND,
+    ablate.COMMAND,
+    report.COMMAND,
+    bisect.COMMAND,
     doctor.COMMAND,
 )
 

@@ -23,7 +23,7 @@ def default_splits(num_rows: int, num_kv_heads: int, longest: int, num_processor
     A power of two: each number is a kernel of its own to compile.
     """
     wanted = -(-2 * num_processors // (num_rows * num_kv_heads))
-    return min(MAX_SPLITS, triton.next_power_of_2(max(1, min(wanted, -(-longest // 256)))))
+    return min(MAX_SPLITS, int(triton.next_power_of_2(max(1, min(wanted, -(-longest // 256))))))
 
 
 def flash_decode(

@@ -7,6 +7,7 @@ operation.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ FEW = Case(
     ),
 )
 """In so little KV that rows are preempted."""
+LONG = replace(FEW, engine={**FEW.engine, "max_step_tokens": 72, "max_model_len": 72}, num_kv_tokens=72)
+"""Where the kit counts calls for prompts of its own."""
 SUBJECTS = (Subject("triton_ops"), Subject("flash_attention", {"backend": "triton"}))
 
 
@@ -53,6 +56,8 @@ def items() -> list[Any]:
     for number, subject in enumerate(SUBJECTS):
         assert not subject.lack, "the interpreter is on"
         for name in map(str, checks_of(subject, Oracle(Path()))):
+            if (subject.name, name) == ("triton_ops", "equivalence::with_native_cpu"):
+                continue  # see below
             is_slow = name.startswith("equivalence::with_") or "is_called_no_more" in name
             marks = pytest.mark.slow if is_slow else ()
             found.append(pytest.param(number, name, id=f"{subject.name}-{name}", marks=marks))
@@ -73,5 +78,16 @@ def test_a_plugin_keeps_its_word(
 ) -> None:
     """A check that is skipped raises, too."""
     for module in (kit, contract):
-        monkeypatch.setattr(module, "CASES", (FEW, FEW))
+        monkeypatch.setattr(module, "CASES", (LONG, FEW))
     checks[number, check].run()
+
+
+@pytest.mark.slow
+def test_beside_the_kernels_for_the_cpu_the_first_takes_the_operations(tmp_path: Path) -> None:
+    """Only the interpreter runs both on one device. `native_cpu` has linears to itself, `triton_ops` nothing else."""
+    oracle = FewAsked(tmp_path)
+    if Subject("native_cpu").lack:
+        pytest.skip(Subject("native_cpu").lack)
+    assert oracle.verdict({"triton_ops": {}, "native_cpu": {}}).kind == "equal"
+    verdict = oracle.verdict({"native_cpu": {}, "triton_ops": {}})
+    assert verdict.kind == "refuses" and "nothing took what it offers for fused_ops" in verdict.text

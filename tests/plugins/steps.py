@@ -14,10 +14,10 @@ from ..core.engine.build import Heard, executor_of, virtual_engine
 from ..core.engine.build import step as step_and_audit
 
 
-def engine_of(*classes: type, num_blocks: int = 64, block_size: int = 4, **options: Any) -> Engine:
+def engine_of(*classes: type, num_blocks: int | None = 64, block_size: int = 4, **options: Any) -> Engine:
     """An engine of plugin classes; with `paged_kv`, `num_blocks` of `block_size` tokens."""
     plugins: Mapping[str, Mapping[str, Any]] = options.pop("plugins", {})
-    pool: dict[str, int] = {}
+    pool: dict[str, Any] = {}
     if PagedKV in classes:
         plugins = {**plugins, "paged_kv": {"block_size": block_size}}
         pool = {"num_blocks": num_blocks, "block_size": block_size}

@@ -266,7 +266,10 @@ def test_the_kernels_for_the_cpu_refuse_other_devices() -> None:
 class Largest(TorchDispatchMode):
     """How many elements the largest tensor has that any operation of PyTorch makes."""
 
-    num_elements = 0
+    num_elements: int = 0
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = function(*args, **(kwargs or {}))
@@ -281,7 +284,7 @@ def largest(layer: LayerSpec, row: Row, impl: Any) -> int:
     step = make_step(layer, [row], block_size=64, dtype="float32")
     with Largest() as seen:
         step.run(impl)
-    return seen.num_elements
+    return int(seen.num_elements)
 
 
 @pytest.mark.parametrize("row", [(320, 320), (200, 320)], ids=["prompt", "chunk behind a context"])
@@ -309,7 +312,7 @@ def test_an_engine_never_holds_the_score_matrix(tmp_path: Path, backend: str) ->
         options: dict[str, Any] = {"max_num_seqs": 1, "max_model_len": length + 1}
         with LLM(model, dtype="float32", plugins=plugins, **options) as llm, Largest() as seen:
             llm.generate([[5] * length], params)
-        return seen.num_elements
+        return int(seen.num_elements)
 
     assert elements(600, {}) >= 4 * 600**2
     once = elements(600, plugins)

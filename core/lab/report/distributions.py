@@ -25,6 +25,7 @@ TITLES = {"ttft": "Time to first token of each request", "tpot": "Time per outpu
 TITLE, LINE, HILL, GAP, FOOT = 24.0, 12.0, 22.0, 8.0, 34.0
 """Heights in points: of the title, a line of text, a histogram, what separates rows, and the axis."""
 NUM_BINS = 48
+HILL_OPACITY = 0.45
 LETTERS = 54
 MAX_TICKS = 6
 ROOM = 0.13
@@ -85,7 +86,7 @@ def distributions(time: Time, arms: Sequence[ArmSummary]) -> Figure:
         counts, _ = np.histogram(each, edges)
         heights = base - (HILL - 3) * counts / counts.max()
         fill = BROKEN if arm.is_broken else BETTER
-        axes.stairs(heights, edges, baseline=base, fill=True, color=fill, alpha=0.45, linewidth=0, zorder=2)
+        axes.stairs(heights, edges, baseline=base, fill=True, color=fill, alpha=HILL_OPACITY, linewidth=0, zorder=2)
         middle, late = np.percentile(each, [50, 99])
         axes.vlines(middle, y + 1, base, colors=fill, linewidth=1.8, zorder=3)
         axes.plot(late, base - 4, "D", color=fill, markerfacecolor=PAPER, markersize=4, markeredgewidth=1.2, zorder=4)

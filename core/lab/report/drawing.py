@@ -61,7 +61,7 @@ def styled() -> Iterator[None]:
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(STYLE)
+        matplotlib.rcParams.update(STYLE)  # type: ignore[arg-type]
         yield
 
 

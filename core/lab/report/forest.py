@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..analysis import Effect
 from ..metrics import METRICS
@@ -88,7 +88,7 @@ def forest(metric: str, effects: Sequence[Effect]) -> Figure:
             y += LINE * row.is_value_below
             weight = "bold" if row.effect.is_significant else "normal"
             colour = colour_of(row.effect)
-            words = {"ha": "right", "va": "center", "color": colour, "fontweight": weight}
+            words: dict[str, Any] = {"ha": "right", "va": "center", "color": colour, "fontweight": weight}
             axes.text(1, y - LINE / 2, row.value, transform=at_edge, **words)
             draw_interval(axes, row.effect, y + TRACK_HEIGHT / 2, places)
             y += TRACK_HEIGHT + GAP

@@ -21,7 +21,8 @@ SHORT = {
     "e2e": "end-to-end time",
     "queue_wait": "wait in the queue",
 }
-SIZES = ((1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (0.0, 1e6, "\N{MICRO SIGN}s"))
+UNITS = ((1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (1e-6, 1e6, "\N{MICRO SIGN}s"))
+"""The least number of seconds that each is for, how many make one second, and its sign."""
 
 
 def label_of(metric: str) -> str:
@@ -75,27 +76,31 @@ def interval_text(found: Effect | Interaction) -> str:
     """Such as `x0.21 (0.19 to 0.24)`, with as many decimals as the interval is narrow."""
     if found.num_blocks < 2 or not math.isfinite(found.high):
         return f"{TIMES}{number(found.ratio, 2)} (one block: no interval)"
-    decimals = decimals_for(found.high - found.low, found.ratio)
+    decimals = decimals_for(found)
     low, high = number(found.low, decimals), number(found.high, decimals)
     return f"{TIMES}{number(found.ratio, decimals)} ({low} to {high})"
 
 
-def decimals_for(width: float, ratio: float) -> int:
-    """So many that the interval's ends differ, between two and four; one is enough above ten."""
-    wanted = math.ceil(-math.log10(width)) if width > 0 else 3
-    return min(max(wanted, 1 if ratio >= 10 else 2), 4)
+def decimals_for(found: Effect | Interaction) -> int:
+    """So many that the ends differ, and that a significant one does not end at 1 when rounded; two to four."""
+    width = found.high - found.low
+    wanted = max(2, min(4, math.ceil(-math.log10(width)))) if width > 0 else 3
+    while found.is_significant and wanted < 4 and 1.0 in (round(found.low, wanted), round(found.high, wanted)):
+        wanted += 1
+    return wanted
 
 
 def number(value: float, decimals: int) -> str:
-    return f"{value:.{decimals}f}" if value < 1e6 else f"{value:.2g}"
+    """A factor. Far from 1 in either direction decimals would say nothing, or all there is."""
+    if value >= 100:
+        return f"{value:,.0f}" if value < 1e6 else f"{value:.0e}"
+    return f"{value:.1g}" if 0 < value < 0.01 else f"{value:.{decimals}f}"
 
 
 def seconds_text(seconds: float) -> str:
     """Three digits in the unit that fits: `1.25 s`, `108 ms`, `35 us`."""
-    for least, scale, unit in SIZES:
-        if abs(seconds) >= least:
-            return f"{three_digits(seconds * scale)} {unit}"
-    return f"{seconds} s"
+    _, scale, unit = next((each for each in UNITS if abs(seconds) >= each[0]), UNITS[-1 if seconds else 0])
+    return f"{three_digits(seconds * scale)} {unit}"
 
 
 def three_digits(value: float) -> str:

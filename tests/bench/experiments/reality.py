@@ -120,8 +120,8 @@ class Agreement:
         measured = [pair.measured[metric] for pair in pairs]
         ratios = [mine / theirs for mine, theirs in zip(simulated, measured, strict=True)]
         spread = max(measured) / min(measured) - 1
-        medians = map(statistics.median, (simulated, measured, ratios))
-        return cls(workload, metric, *medians, spread)
+        mine, theirs, ratio = map(statistics.median, (simulated, measured, ratios))
+        return cls(workload, metric, mine, theirs, ratio, spread)
 
     @property
     def bound(self) -> float:

@@ -41,7 +41,7 @@ DOUBLED = (("prompt of 1,024", "prompt of 2,048"), ("prompt of 2,048", "prompt o
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1, help="(%(default)s)")
-    parser.add_argument("--runs", type=int, default=5, help="(%(default)s)")
+    parser.add_argument("--runs", type=int, default=3, help="(%(default)s)")
     parser.add_argument("--dtype", default="bfloat16", help="(%(default)s)")
     parser.add_argument("--backend", default="auto", choices=("auto", "native", "sdpa"), help="(%(default)s)")
     parser.add_argument("--json", action="store_true", help="print JSON")

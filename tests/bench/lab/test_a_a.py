@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,7 +35,9 @@ from switchgear.core.lab.workload import Workload
 from switchgear.core.records import TOKEN_EQUAL, Device, Plan, StepView
 from switchgear.core.sampling_params import SamplingParams
 
-from ..scheduling.no_model import BYTES_PER_TOKEN, NoModel, NothingRuns, no_reader, spec_of
+# the commands beside these tests are run as files, so that their folder is where they import from
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scheduling"))
+from no_model import BYTES_PER_TOKEN, NoModel, NothingRuns, no_reader, spec_of
 
 NUM_STUDIES = 1000
 NUM_BLOCKS = 4

@@ -22,7 +22,7 @@ from switchgear.core.lab.workloads import conversations, fixed, from_prompts, sh
 from switchgear.core.records import TOKEN_EQUAL, Event
 from switchgear.core.sampling_params import SamplingParams
 
-BATCHING = {"continuous_batching": {}, "paged_kv": {}}
+BATCHING: dict[str, dict[str, Any]] = {"continuous_batching": {}, "paged_kv": {}}
 CACHED = {**BATCHING, "prefix_cache": {}}
 
 

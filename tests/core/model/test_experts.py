@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,11 @@ def test_weights_are_renormalised_where_the_config_says_so(renormalize: bool, tm
 
 def linears(generator: torch.Generator, count: int, rows: int, columns: int) -> tuple[list[Linear], torch.Tensor]:
     weights = torch.randn(count, rows, columns, dtype=torch.float64, generator=generator)
-    return [lambda x, weight=weight: x @ weight.T for weight in weights], weights
+    return [partial(product, weight) for weight in weights], weights
+
+
+def product(weight: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return x @ weight.T
 
 
 @pytest.mark.parametrize("renormalize", [False, True])

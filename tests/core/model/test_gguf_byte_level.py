@@ -1,4 +1,5 @@
 import json
+from typing import Any
 
 import tokenizers
 import transformers
@@ -12,7 +13,7 @@ ORIGINAL = make_tiny_tokenizer()
 TEXTS = st.text() | st.text("the Switch's 012\n\r\t .,/'\u0301\u00e9\u65e5\u0416")
 
 
-PAIRS = [tuple(pair) for pair in json.loads(ORIGINAL.to_str())["model"]["merges"]]
+PAIRS: Any = [tuple(pair) for pair in json.loads(ORIGINAL.to_str())["model"]["merges"]]
 MERGES = [" ".join(pair) for pair in PAIRS]
 QWEN2 = build_byte_level(ORIGINAL.get_vocab(), MERGES, SPLITS["qwen2"])
 THEIR_QWEN2 = transformers.Qwen2Tokenizer(vocab=ORIGINAL.get_vocab(), merges=PAIRS)

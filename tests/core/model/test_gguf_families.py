@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -71,7 +71,8 @@ def _split(converted: Path, model: transformers.PreTrainedModel) -> dict[str, to
 
 def _from_config(directory: Path) -> transformers.PreTrainedModel:
     config = transformers.AutoConfig.from_pretrained(directory)
-    return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    return cast(transformers.PreTrainedModel, model.eval())
 
 
 @pytest.mark.parametrize("case", CASES)

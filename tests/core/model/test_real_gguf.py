@@ -10,6 +10,7 @@ import os
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
@@ -45,7 +46,8 @@ def tokenizer(files: ModelFiles) -> Tokenizer:
 @pytest.fixture(scope="module")
 def theirs(files: ModelFiles) -> transformers.PreTrainedModel:
     folder, name = files.source.parent, files.source.name
-    return transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32).eval()
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32)
+    return cast(transformers.PreTrainedModel, model.eval())
 
 
 def _texts() -> list[str]:

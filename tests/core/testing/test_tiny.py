@@ -48,9 +48,10 @@ def test_transformers_finds_every_weight(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_is_what_transformers_knows_and_says_something(family: str, tmp_path: Path) -> None:
-    model, info = transformers.AutoModelForCausalLM.from_pretrained(
+    loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
         make_tiny_model(tmp_path, family=family), output_loading_info=True
     )
+    model, info = loaded
     assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"]
     generated = model.generate(
         torch.tensor([[72, 101, 108]]), do_sample=False, max_new_tokens=32, eos_token_id=None, pad_token_id=0

@@ -59,5 +59,5 @@ def test_one_that_runs_all_the_same_is_found(oracle: Oracle) -> None:
 
 
 def test_one_that_refuses_for_another_reason_is_found(oracle: Oracle) -> None:
-    with pytest.raises(KitFailure, match="for another reason: .* it needs a slide rule"):
+    with pytest.raises(KitFailure, match=r"for another reason: .* it needs a slide rule"):
         checks_for(Refusal(("it needs a slide rule",)), oracle)[REFUSES].run()

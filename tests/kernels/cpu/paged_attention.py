@@ -64,7 +64,8 @@ def attend_paged(
     out = torch.full(flat.shape, torch.nan, dtype=q.dtype)
     decode_attention(
         flat,
-        *caches,
+        caches[0],
+        caches[1],
         table.contiguous(),
         torch.tensor(tasks, dtype=torch.int64).view(-1, 4),
         torch.tensor(merges, dtype=torch.int64),

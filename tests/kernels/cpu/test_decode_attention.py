@@ -1,4 +1,4 @@
-"""What holds of attention over paged KV beyond its error: cuts and order, large scores, rows that see nothing, memory."""
+"""What holds of attention over paged KV beyond its error: cuts, order, large scores, rows that see nothing, memory."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def _is_valid_object(schema: Schema, value: dict[str, Any], schemas: Schemas) ->
 
 
 def _is_in(number: float, schema: Schema, low: str, high: str) -> bool:
-    return schema.get(low, number) <= number <= schema.get(high, number)
+    return bool(schema.get(low, number) <= number <= schema.get(high, number))
 
 
 def values(schema: Schema, schemas: Schemas) -> st.SearchStrategy[Any]:

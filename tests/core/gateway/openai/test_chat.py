@@ -266,7 +266,7 @@ def test_response_formats_are_parsed() -> None:
 def test_tools_reach_the_template_unless_none_may_be_called() -> None:
     call = parse(tools=[TOOL], parallel_tool_calls=False)
     assert (call.tool_choice, call.parallel_tool_calls, call.tools[0].function.name) == ("auto", False, "add")
-    (tool,) = call.ask.template["tools"]  # type: ignore[misc, attr-defined]
+    (tool,) = call.ask.template["tools"]
     assert tool["function"] == {"description": "", **TOOL["function"]}  # type: ignore[dict-item]
     silent = parse(tools=[TOOL], tool_choice="none")
     assert (silent.tool_choice, "tools" in silent.ask.template) == ("none", False)

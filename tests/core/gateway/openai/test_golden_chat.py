@@ -58,7 +58,7 @@ def stream_of(renderer: ChatRenderer, answer: Result, rng: random.Random) -> lis
     return [ChatCompletionChunk.model_validate_json(event, strict=True) for event in events]
 
 
-def reassembled(chunks: Sequence[ChatCompletionChunk]) -> dict[str, Any]:
+def reassembled(chunks: Sequence[ChatCompletionChunk]) -> dict[int, Any]:
     """The whole answer as the SDK's own shapes say it should be put together."""
     content: dict[int, str | None] = {}
     calls: defaultdict[int, dict[int, dict[str, Any]]] = defaultdict(dict)
