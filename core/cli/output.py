@@ -17,7 +17,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_json(value: Any) -> None:
-    """One JSON value. JSON has no NaN and no infinity: they become null."""
+    """One JSON value. JSON has no NaN and no infinity: they become null; bytes become numbers, as in OpenAI's API."""
     print(json.dumps(finite(value), indent=2, allow_nan=False))
 
 
@@ -26,7 +26,7 @@ def finite(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | bytes):
         return [finite(item) for item in value]
     return value
 

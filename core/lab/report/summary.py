@@ -126,23 +126,23 @@ def interaction_findings(analysis: Analysis) -> list[str]:
 
 def equality_sentence(analysis: Analysis) -> str:
     """Whether every arm still says what it must."""
-    checked = [arm for arm in analysis.arms if arm.equality is not None]
-    names = list(dict.fromkeys(arm.name for arm in checked))
-    broken = list(dict.fromkeys(arm.name for arm in analysis.broken))
+    arms = {arm.name: arm.equality for arm in analysis.arms if not arm.refused}
+    broken = [name for name, found in arms.items() if found is not None and found.holds is False]
+    unchecked = [name for name, found in arms.items() if found is None]
+    undecided = [name for name, found in arms.items() if found is not None and found.holds is None]
     if broken:
         return (
-            f"{counted(len(broken), 'arm')} of {len(names)} broke the equivalence class that its plugins promise: "
+            f"{counted(len(broken), 'arm')} of {len(arms)} broke the equivalence class that its plugins promise: "
             f"{'; '.join(broken)}. Speed with wrong output says nothing, and nor does an effect that rests on it."
         )
-    open_ones = list(dict.fromkeys(arm.name for arm in checked if arm.equality and arm.equality.holds is None))
-    if not names:
+    if len(unchecked) == len(arms):
         return "No arm was compared with everything off: these figures say how fast, not whether the output is right."
-    kept = f"{'All' if len(names) > 1 else 'The'} {counted(len(names), 'arm')} that ran"
-    if open_ones:
-        return (
-            f"No arm broke the equivalence class that its plugins promise; of {listed(open_ones)} it was not decided."
-        )
-    return f"{kept} kept the equivalence class that {'their' if len(names) > 1 else 'its'} plugins promise."
+    kept = len(arms) - len(unchecked) - len(undecided)
+    if kept == len(arms):
+        return f"Every arm that ran ({kept}) kept the equivalence class that its plugins promise."
+    rest = [f"{counted(len(unchecked), 'arm was', 'arms were')} not checked"] if unchecked else []
+    rest += [f"of {listed(undecided)} it was not decided"] if undecided else []
+    return f"{kept} of {len(arms)} arms kept the equivalence class that their plugins promise; {listed(rest)}."
 
 
 def basis(analysis: Analysis) -> list[str]:

@@ -8,6 +8,7 @@ growth is by what twice the prompt multiplies it: 2 is linear, 4 quadratic.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -105,6 +106,8 @@ def attend(impl: Any, batch: Batch, cache: KVCache, q: torch.Tensor, out: torch.
 
 def once(run: Callable[[], None], clock: Callable[[], float]) -> tuple[float, float]:
     """Seconds, and megabytes at the peak beside those before."""
+    # what was freed and kept would hide what is taken next
+    ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
     before, start = kilobytes("VmRSS"), clock()
     run()

@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import signal
@@ -7,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from switchgear.core.cli.bench_target import progress
 from switchgear.core.cli.interrupt import Interrupt
 from switchgear.core.lab.metrics import METRICS
+from switchgear.core.lab.served import Served
 
 from .ended import Ended, RunCommand
 
@@ -63,6 +66,22 @@ def test_a_request_that_fails_is_shown_and_is_exit_code_1(
     assert ended.code == 1
     assert "failed requests                            1" in ended.out
     assert "failed   1: the prompt has" in ended.out.splitlines()[-1]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("stderr", [Terminal(), io.StringIO()])
+def test_progress_is_a_bar_where_somebody_looks(stderr: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", stderr)
+    told: list[Served] = []
+    one = Served(0, 0.0, 0.0, (1.0, 2.0), 2.0, num_prompt=3, num_output=2)
+    with progress(3, "measuring", told.append) as tell:
+        tell(one)
+    assert told == [one]
+    assert ("measuring" in stderr.getvalue() and "/3" in stderr.getvalue()) is stderr.isatty()
 
 
 def test_the_first_ctrl_c_asks_to_stop_and_the_second_ends_it() -> None:

@@ -91,16 +91,17 @@ def test_every_command_has_help(command: Command, capsys: pytest.CaptureFixture[
     assert " ".join(command.summary.split()) in " ".join(capsys.readouterr().out.split())
 
 
-def test_help_takes_no_time_and_no_torch() -> None:
+def test_help_loads_nothing_heavy() -> None:
+    """A library that takes a tenth of a second to import is noticed at every command."""
+    heavy = ("torch", "numpy", "transformers", "tokenizers", "starlette", "uvicorn", "zmq", "matplotlib", "scipy")
     code = (
-        "import contextlib, io, sys, time; start = time.perf_counter()\n"
+        "import contextlib, io, sys\n"
         "from switchgear.core.cli.main import main\n"
         "with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()): main(['--help'])\n"
-        "print(time.perf_counter() - start, 'torch' in sys.modules, 'numpy' in sys.modules)"
+        f"print([name for name in {heavy} if name in sys.modules])"
     )
-    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout for _ in range(5)]
-    assert {tuple(run.split()[1:]) for run in runs} == {("False", "False")}
-    assert min(float(run.split()[0]) for run in runs) < 0.3
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (0, "[]\n"), ended.stderr
 
 
 def test_a_closed_pipe_is_silent(empty_cache: Path) -> None:

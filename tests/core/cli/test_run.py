@@ -68,6 +68,7 @@ def test_log_probabilities_are_in_the_json(command: RunCommand, tiny_model: Path
     assert len(table["logprobs"]) == len(table["token_ids"])
     assert [each["chosen"]["token_id"] for each in table["logprobs"]] == table["token_ids"]
     assert {len(each["top"]) for each in table["logprobs"]} == {2}
+    assert bytes(table["logprobs"][0]["chosen"]["token_bytes"]).decode(errors="replace") != ""
     assert len(table["prompt_logprobs"]) == len(table["prompt_token_ids"])
     assert table["prompt_logprobs"][0] is None
 

@@ -1,10 +1,10 @@
-"""Single effects, for tests of how one is shown."""
+"""Single effects, and results with few of them, for tests of how they are shown."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from switchgear.core.lab.analysis import Effect
+from switchgear.core.lab.analysis import Analysis, Effect
 
 EFFECT = Effect(
     switch="prefix_cache",
@@ -33,3 +33,10 @@ def effect(ratio: float, low: float, high: float, metric: str = "ttft_p50", num_
         num_blocks=num_blocks,
         is_significant=is_significant,
     )
+
+
+def only(analysis: Analysis, *metrics: str) -> Analysis:
+    """With comparisons on these metrics alone: each has pictures, and a picture takes time to draw."""
+    effects = tuple(found for found in analysis.effects if found.metric in metrics)
+    interactions = tuple(found for found in analysis.interactions if found.metric in metrics)
+    return replace(analysis, effects=effects, interactions=interactions)
