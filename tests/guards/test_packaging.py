@@ -90,6 +90,9 @@ def run(arguments: Sequence[str], folder: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+REPORT = {f"switchgear/core/lab/report/{name}" for name in ("page.css", "page.html.jinja", "page.js")}
+
+
 @pytest.mark.slow
 def test_the_wheel_built_from_the_sdist_holds_the_package_and_nothing_else(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
@@ -106,5 +109,5 @@ def test_the_wheel_built_from_the_sdist_holds_the_package_and_nothing_else(tmp_p
     typed = {f"switchgear/{folder}/py.typed".replace("//", "/") for folder in ("", *FOLDERS)}
     doors = [path.relative_to(tree) for path in tree.glob("*.py")]
     modules = {f"switchgear/{file.as_posix()}" for file in [*doors, *sources_of(tree)]}
-    assert {name for name in files if not name.endswith((".so", ".pyd"))} == modules | typed
+    assert {name for name in files if not name.endswith((".so", ".pyd"))} == modules | typed | REPORT
     assert {"licenses/LICENSE", "entry_points.txt", "METADATA"} <= metadata

@@ -129,6 +129,7 @@ def test_calls_of_a_step_are_these(models: dict[int, LLM]) -> None:
         ("FaultyExecutor", "collect"),
         ("FaultyAttention", "plan"),
         ("FaultyLogits", "mask"),
+        ("FaultyOps", "argmax"),
         ("FaultySink", "on_events"),
     }
     in_decode = {("FaultyProposer", "propose")}
