@@ -15,8 +15,8 @@ from switchgear.core.testing.tiny import make_tiny_model
 
 from .served import Served, serving, wait_for
 
-PATIENCE = 1.0
-"""Seconds within which a request is gone; a quiet machine takes a fifth of it."""
+PATIENCE = 10.0
+"""Seconds within which a request is gone; a quiet machine takes a fiftieth of it, and its answer takes longer."""
 LEFT = "switchgear_client_disconnects_total"
 CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
 COMPLETION = {"prompt": "Hi"}
@@ -71,9 +71,7 @@ def test_a_client_that_leaves_while_its_answer_is_made(
     asking = Asking(served, path, stream=is_streamed, **fields)
     wait_for(lambda: served.metric("switchgear_generated_tokens_total") > generated + 5)
     asking.leave()
-    begin = time.monotonic()
     wait_for(lambda: is_gone(served), PATIENCE)
-    assert time.monotonic() - begin < PATIENCE
     assert served.metric(phase) == before + 1
 
 
