@@ -26,8 +26,9 @@ def make_batch(
     """
     num_drafts = draft.lens
     has_drafts = draft.tokens.shape[1] > 0
+    sequences = [wish.sequence for wish in chosen]
     num_known = np.array([wish.num_tokens for wish in chosen], dtype=np.int64)
-    starts = np.array([wish.sequence.num_computed for wish in chosen], dtype=np.int64)
+    starts = np.array([sequence.num_computed for sequence in sequences], dtype=np.int64)
     query_lens = num_known + num_drafts if has_drafts else num_known
     query_start = np.zeros(len(chosen) + 1, dtype=np.int64)
     np.cumsum(query_lens, out=query_start[1:])
@@ -39,13 +40,14 @@ def make_batch(
     else:
         row_of = np.repeat(row_of, query_lens)
         positions = np.arange(num_tokens) + (starts - query_start[:-1])[row_of]
-    tables = tuple(stack_tables([wish.sequence for wish in chosen], group) for group in range(num_groups))
+    tables = tuple(stack_tables(sequences, group) for group in range(num_groups))
     slots = tuple(table[row_of, positions // block_size] * block_size + positions % block_size for table in tables)
-    has_scores = any(wish.sequence.params.prompt_logprobs is not None for wish in chosen)
+    has_scores = any([sequence.params.prompt_logprobs is not None for sequence in sequences])
+    has_pooling = any([sequence.pooling for sequence in sequences])
     scored, targets = scored_positions(chosen, query_start) if has_scores else (NO_ROWS, NO_ROWS)
     return Batch(
         step=step,
-        rows=np.array([wish.sequence.row for wish in chosen], dtype=np.int64),
+        rows=np.array([sequence.row for sequence in sequences], dtype=np.int64),
         token_ids=np.concatenate(
             [tokens_of(wish, draft, index) for index, wish in enumerate(chosen)]
             if has_drafts
@@ -62,8 +64,8 @@ def make_batch(
         outputs=output_positions(sampling, query_start, num_drafts) if has_drafts else query_start[sampling + 1] - 1,
         scored=scored,
         targets=targets,
-        num_top=max(wish.sequence.params.prompt_logprobs or 0 for wish in chosen) if has_scores else 0,
-        pooled=pooled_ranges(chosen, query_start),
+        num_top=max(sequence.params.prompt_logprobs or 0 for sequence in sequences) if has_scores else 0,
+        pooled=pooled_ranges(chosen, query_start) if has_pooling else NO_RANGES,
     )
 
 
@@ -119,8 +121,6 @@ def pooled_ranges(chosen: Rows[Chosen], query_start: IntArray) -> IntArray:
     """`[P, 2]` the ranges of the step's tokens whose hidden states are wanted, for the rows that have one."""
     ranges = []
     for index, wish in enumerate(chosen):
-        if not wish.sequence.pooling:
-            continue
         first, end = pooled_range(wish)
         if end > first:
             offset = query_start[index] - wish.sequence.num_computed

@@ -37,17 +37,17 @@ def problem_of(plan: Plan, view: StepView) -> str | None:
     for name, array in zip(PLAN_ARRAYS, arrays_of(plan), strict=True):
         if not (isinstance(array, np.ndarray) and array.ndim == 1 and array.dtype.kind in "iu"):
             return f"Plan.{name} must be a one-dimensional integer array"
-    if len(plan.num_tokens) != len(plan.order) or len(plan.num_drafts) not in (0, len(plan.order)):
+    # lists, which for the few rows of most steps are quicker than numpy
+    order, num_tokens, num_drafts = plan.order.tolist(), plan.num_tokens.tolist(), plan.num_drafts.tolist()
+    if len(num_tokens) != len(order) or len(num_drafts) not in (0, len(order)):
         return "Plan.order, num_tokens and num_drafts must have one entry for each row"
-    order = plan.order.tolist()
     rows = set(order)
     if len(rows) != len(order):
         return "Plan.order names a row twice"
     unknown = rows.difference(view.rows.tolist())
     if unknown:
         return f"Plan.order names row {min(unknown)}, which was not offered"
-    # of lists, which for the few rows of most steps is quicker than numpy
-    if min(plan.num_tokens.tolist(), default=0) < 0 or min(plan.num_drafts.tolist(), default=0) < 0:
+    if (num_tokens and min(num_tokens) < 0) or (num_drafts and min(num_drafts) < 0):
         return "a Plan cannot give a row a negative number of tokens"
     if plan.token_budget is not None and not isinstance(plan.token_budget, int):
         return f"Plan.token_budget must be an integer or None, not {plan.token_budget!r}"

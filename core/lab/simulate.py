@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -89,6 +90,19 @@ def longest(workload: Workload) -> int:
     return most
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch samples a few rows at a time here: further threads would only wait for one another."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 @dataclass(slots=True)
 class Inside:
     """A request that a replica has."""
@@ -125,15 +139,8 @@ class Simulation:
         check_lengths(self.workload, self.plan.max_model_len)
         if self.encode_text is None and any(ask.text for ask in self.workload.asks):
             raise ConfigError("a prompt of text has no known length without the model's tokenizer: name the model")
-        while not self.agenda.is_over:
-            now = self.next_moment()
-            while self.ends and self.ends[0][0] <= now:
-                self.end_step(heapq.heappop(self.ends)[1], now)
-            for due in self.agenda.take(now):
-                self.send(due, now)
-            for number, replica in enumerate(self.replicas):
-                if replica.can_step:
-                    heapq.heappush(self.ends, (replica.step(now), number))
+        with one_thread():
+            self.run_all()
         engines = [replica.engine for replica in self.replicas]
         return SimulatedRun(
             served=tuple(sorted(self.served, key=lambda served: served.index)),
@@ -144,6 +151,18 @@ class Simulation:
             num_steps=sum(engine.num_steps for engine in engines),
             num_requests=tuple(self.num_requests),
         )
+
+    def run_all(self) -> None:
+        """From moment to moment until every request has ended."""
+        while not self.agenda.is_over:
+            now = self.next_moment()
+            while self.ends and self.ends[0][0] <= now:
+                self.end_step(heapq.heappop(self.ends)[1], now)
+            for due in self.agenda.take(now):
+                self.send(due, now)
+            for number, replica in enumerate(self.replicas):
+                if replica.can_step:
+                    heapq.heappush(self.ends, (replica.step(now), number))
 
     def next_moment(self) -> float:
         """When the next thing happens."""
