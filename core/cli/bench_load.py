@@ -2,43 +2,41 @@
 
 from __future__ import annotations
 
-import json
-import math
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..errors import ConfigError
 from .bench_target import (
     about_run,
     about_target,
     about_workload,
     add_objective_options,
+    add_price_option,
     add_target_options,
     objective_from,
+    price_from,
     print_target,
     progress,
     target_from,
 )
 from .command import Command
-from .interrupt import Interrupt
-from .output import finite, print_table
+from .exit_codes import FAILED, INTERRUPTED
+from .interrupt import interrupts
+from .output import print_json_line, print_table
 from .workload_options import add_workload_options, workload_from
 
 if TYPE_CHECKING:
     from ..lab.bench_run import Run
     from ..lab.served import Served
 
-INTERRUPTED = 130
 STATISTICS = ("mean", "p50", "p90", "p99", "max")
-FAILED = 1
 
 
 def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON lines: a start, each request, the whole run")
     parser.add_argument("--warm", action="store_true", help="run it once before, so that caches have seen the prompts")
-    parser.add_argument("--price-per-hour", type=float, metavar="P", help="of the machine: adds the price of tokens")
+    add_price_option(parser, "the machine")
     add_workload_options(parser)
     add_objective_options(parser, required=False)
     add_target_options(parser)
@@ -46,25 +44,25 @@ def add_options(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     objective, workload = objective_from(arguments), workload_from(arguments)
-    price = arguments.price_per_hour
-    if price is not None and not 0 <= price < math.inf:
-        raise ConfigError(f"--price-per-hour is {price:g}: it must be 0 or more")
-    with closing(target_from(arguments, workload)) as target, Interrupt() as interrupt:
+    price = price_from(arguments)
+    with closing(target_from(arguments, workload)) as target, interrupts() as is_interrupted:
         num_requests = len(workload.asks)
         about = about_target(target)
         if arguments.json:
-            print_line({"kind": "start", **about_workload(workload), **about})
+            print_json_line({"kind": "start", **about_workload(workload), **about})
         else:
             print_target(target, workload)
         if arguments.warm:
             with progress(num_requests, "warming up") as tell:
-                target.run(workload, on_served=tell, should_stop=interrupt)
+                target.run(workload, on_served=tell, should_stop=is_interrupted)
         then = print_served if arguments.json else None
         with progress(num_requests, "measuring", then) as tell:
-            measured = target.run(workload, on_served=tell, should_stop=interrupt)
+            measured = target.run(workload, on_served=tell, should_stop=is_interrupted)
         metrics = measured.metrics(objective, price)
         if arguments.json:
-            print_line({"kind": "run", "metrics": metrics, **about_workload(workload), **about, **about_run(measured)})
+            print_json_line(
+                {"kind": "run", "metrics": metrics, **about_workload(workload), **about, **about_run(measured)}
+            )
         else:
             print_run(measured, metrics, num_requests, shows_plan=target.plan is None)
     if not measured.is_whole:
@@ -75,14 +73,9 @@ def run(arguments: Namespace) -> int:
 # -- JSON -----------------------------------------------------------------------------------------------------------
 
 
-def print_line(value: Mapping[str, Any]) -> None:
-    # at once, so that what was measured is not lost with what comes after
-    print(json.dumps(finite(value), allow_nan=False), flush=True)
-
-
 def print_served(served: Served) -> None:
     """One request, as soon as it has ended."""
-    print_line(
+    print_json_line(
         {
             "kind": "request",
             "index": served.index,

@@ -7,7 +7,6 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
-from .bench_load import FAILED, INTERRUPTED, print_line
 from .bench_target import (
     about_run,
     about_target,
@@ -20,7 +19,9 @@ from .bench_target import (
     target_from,
 )
 from .command import Command
-from .interrupt import Interrupt
+from .exit_codes import FAILED, INTERRUPTED
+from .interrupt import interrupts
+from .output import print_json_line
 from .workload_options import add_workload_options, workload_from
 
 if TYPE_CHECKING:
@@ -60,11 +61,11 @@ def run(arguments: Namespace) -> int:
     workload = workload_from(arguments)
     if len(workload.asks) < 2:
         raise ConfigError("one request has no rate: ask for more")
-    with closing(target_from(arguments, workload)) as target, Interrupt() as interrupt:
+    with closing(target_from(arguments, workload)) as target, interrupts() as is_interrupted:
         about = about_target(target)
         if arguments.json:
             start = {"objective": {"ttft": objective.ttft, "tpot": objective.tpot, "attainment": search.attainment}}
-            print_line({"kind": "start", **start, **about_workload(workload), **about})
+            print_json_line({"kind": "start", **start, **about_workload(workload), **about})
         else:
             print_target(target, workload)
             print(f"objective: {objective}, by {search.attainment:.0%} of the requests\n")
@@ -76,7 +77,7 @@ def run(arguments: Namespace) -> int:
             if number:
                 target.forget()
             with progress(len(asked.asks), f"{rate:.3g}/s") as tell:
-                measured = target.run(asked, on_served=tell, should_stop=interrupt)
+                measured = target.run(asked, on_served=tell, should_stop=is_interrupted)
             if not measured.is_whole:
                 return None
             attainment = objective.attainment(measured.served)
@@ -84,7 +85,7 @@ def run(arguments: Namespace) -> int:
             kept = attainment >= search.attainment
             if arguments.json:
                 found = {"rate": rate, "attainment": attainment, "kept": kept, "metrics": metrics}
-                print_line({"kind": "probe", **found, **about_run(measured)})
+                print_json_line({"kind": "probe", **found, **about_run(measured)})
             else:
                 times = (f"{metrics[name]:.4f}" if name in metrics else "" for name in ("ttft_p90", "tpot_p90"))
                 answered = f"{metrics['requests_per_s']:.2f}"
@@ -93,10 +94,10 @@ def run(arguments: Namespace) -> int:
 
         bracket = max_rate(probe, search)
         if arguments.json:
-            print_line({"kind": "result", **result_of(bracket), **about_workload(workload), **about})
+            print_json_line({"kind": "result", **result_of(bracket), **about_workload(workload), **about})
         else:
             print(f"\n{sentence(bracket, search.precision)}")
-    if interrupt.is_set:
+    if is_interrupted():
         return INTERRUPTED
     return FAILED if bracket.kept is None else 0
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from argparse import ArgumentParser, Namespace
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .bench_options import add_bench_options, bench_config, points_from, print_heading, stamp
 from .command import Command
-from .output import print_table
+from .output import print_json_line, print_table
 
 if TYPE_CHECKING:
     from ..lab.raw import RawSpeed
@@ -31,18 +30,13 @@ def run(arguments: Namespace) -> int:
         engine.check(points)
         about = engine.plan, this_machine(), versions()
         if arguments.json:
-            print_line({"peer": PEER, "startup_s": round(engine.startup_seconds, 1), **stamp(*about)})
+            print_json_line({"peer": PEER, "startup_s": round(engine.startup_seconds, 1), **stamp(*about)})
             for point in points:
-                print_line({**engine.measure(point, arguments.runs).line(), **stamp(*about)})
+                print_json_line({**engine.measure(point, arguments.runs).line(), **stamp(*about)})
         else:
             print_heading(*about, notes=[f"start    {engine.startup_seconds:.1f} s"])
             print_table(HEADER, [row_of(engine.measure(point, arguments.runs)) for point in points])
     return 0
-
-
-def print_line(value: dict[str, Any]) -> None:
-    # at once, so that what was measured is not lost with what comes after
-    print(json.dumps(value), flush=True)
 
 
 def row_of(speed: RawSpeed) -> tuple[str, ...]:

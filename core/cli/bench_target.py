@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
@@ -54,6 +55,18 @@ def objective_from(arguments: Namespace) -> Objective | None:
     if arguments.ttft is None or arguments.tpot is None:
         raise ConfigError("an objective needs both --ttft and --tpot")
     return Objective(arguments.ttft, arguments.tpot)
+
+
+def add_price_option(parser: ArgumentParser, of_what: str) -> None:
+    parser.add_argument("--price-per-hour", type=float, metavar="P", help=f"of {of_what}: adds the price of tokens")
+
+
+def price_from(arguments: Namespace) -> float | None:
+    """What an hour costs, if that was said. Raises ConfigError."""
+    price: float | None = arguments.price_per_hour
+    if price is not None and not 0 <= price < math.inf:
+        raise ConfigError(f"--price-per-hour is {price:g}: it must be 0 or more")
+    return price
 
 
 def target_from(arguments: Namespace, workload: Workload) -> Target:

@@ -1,30 +1,25 @@
-"""Ctrl-C that ends a measurement without losing it: the first asks it to stop, the second ends the command."""
+"""Ctrl-C that loses nothing: the first asks whoever works to stop, the second ends the command."""
 
 from __future__ import annotations
 
 import signal
-from types import FrameType, TracebackType
-from typing import Self
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 
-class Interrupt:
-    """While it is entered, the first SIGINT sets `is_set` and gives the second back its usual meaning."""
+@contextmanager
+def interrupts() -> Iterator[Callable[[], bool]]:
+    """Inside, the first Ctrl-C is noted instead of raised, so that it cannot tear a step; a second one is raised."""
+    is_noted = False
 
-    def __init__(self) -> None:
-        self.is_set = False
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal is_noted
+        is_noted = True
+        signal.signal(signal.SIGINT, before)
 
-    def __call__(self) -> bool:
-        return self.is_set
-
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        self.is_set = True
-        signal.signal(signal.SIGINT, self._before)
-
-    def __enter__(self) -> Self:
-        self._before = signal.signal(signal.SIGINT, self._hear)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        signal.signal(signal.SIGINT, self._before)
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: is_noted
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -29,6 +29,7 @@ from . import (
     simulate,
 )
 from .command import add_debug
+from .exit_codes import FAILED, INTERRUPTED, PIPE_CLOSED
 from .messages import Messages
 
 COMMANDS = (
@@ -50,11 +51,6 @@ COMMANDS = (
     bisect.COMMAND,
     doctor.COMMAND,
 )
-
-FAILED = 1
-INTERRUPTED = 130
-PIPE_CLOSED = 141
-"""The last two are what a shell reports for a program that SIGINT or SIGPIPE ended."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -21,6 +21,11 @@ def print_json(value: Any) -> None:
     print(json.dumps(finite(value), indent=2, allow_nan=False))
 
 
+def print_json_line(value: Mapping[str, Any]) -> None:
+    """One of several JSON values, at once, so that what was measured is not lost with what comes after."""
+    print(json.dumps(finite(value), allow_nan=False), flush=True)
+
+
 def finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None

@@ -11,10 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
-from .bench_load import print_line, print_run, print_served
-from .bench_target import about_workload, add_objective_options, objective_from, progress
+from .bench_load import print_run, print_served
+from .bench_target import (
+    about_workload,
+    add_objective_options,
+    add_price_option,
+    objective_from,
+    price_from,
+    progress,
+)
 from .command import Command
+from .exit_codes import FAILED
 from .options import add_config_options, config_from
+from .output import print_json_line
 from .workload_options import add_workload_options, workload_from
 
 if TYPE_CHECKING:
@@ -22,8 +31,6 @@ if TYPE_CHECKING:
     from ..lab.simulate import SimulatedRun
     from ..lab.workload import Workload
     from ..plan import EffectivePlan
-
-FAILED = 1
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -41,7 +48,7 @@ def add_options(parser: ArgumentParser) -> None:
         "model and kv_bytes say so",
     )
     parser.add_argument("--json", action="store_true", help="print JSON lines: a start, each request, the whole run")
-    parser.add_argument("--price-per-hour", type=float, metavar="P", help="of one replica: adds the price of tokens")
+    add_price_option(parser, "one replica")
     add_workload_options(parser)
     add_objective_options(parser, required=False)
     add_config_options(parser)
@@ -53,9 +60,7 @@ def run(arguments: Namespace) -> int:
     from ..lab.simulate import Simulation, shape_for
 
     objective, workload = objective_from(arguments), workload_from(arguments)
-    price = arguments.price_per_hour
-    if price is not None and not 0 <= price < math.inf:
-        raise ConfigError(f"--price-per-hour is {price:g}: it must be 0 or more")
+    price = price_from(arguments)
     if arguments.stop_at_eos:
         raise ConfigError("--stop-at-eos has no effect in a simulation, whose outputs are as long as they may be")
     if arguments.model is not None and arguments.kv_tokens is not None:
@@ -65,7 +70,7 @@ def run(arguments: Namespace) -> int:
     replicas = make_replicas(shape, cost_model, arguments.replicas)
     about = {**about_workload(workload), **about_simulation(replicas.plan, cost_model, arguments.replicas)}
     if arguments.json:
-        print_line({"kind": "start", **about})
+        print_json_line({"kind": "start", **about})
     else:
         print_heading(replicas.plan, cost_model, arguments.replicas, workload)
     started = time.process_time()
@@ -73,7 +78,7 @@ def run(arguments: Namespace) -> int:
         simulated = Simulation(replicas, workload, tell).run()
     metrics = simulated.metrics(objective, None if price is None else price * arguments.replicas)
     if arguments.json:
-        print_line({"kind": "run", "metrics": metrics, **about_run(simulated), **about})
+        print_json_line({"kind": "run", "metrics": metrics, **about_run(simulated), **about})
     else:
         print_run(simulated, metrics, len(workload.asks), shows_plan=False)
         print_speed(simulated, time.process_time() - started)

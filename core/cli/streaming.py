@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
-from types import FrameType
+from collections.abc import Callable, Generator
+from contextlib import closing
 from typing import TYPE_CHECKING
+
+from .interrupt import interrupts
 
 if TYPE_CHECKING:
     from ..gateway.results import Chunk, Result
@@ -26,20 +26,3 @@ def follow(chunks: Generator[Chunk], show: Callable[[str], None]) -> Result | No
 
 def show_at_once(text: str) -> None:
     print(text, end="", flush=True)
-
-
-@contextmanager
-def interrupts() -> Iterator[Callable[[], bool]]:
-    """Inside, the first Ctrl-C is noted instead of raised, so that it cannot tear a step; a second one is raised."""
-    is_noted = False
-
-    def note(number: int, frame: FrameType | None) -> None:
-        nonlocal is_noted
-        is_noted = True
-        signal.signal(signal.SIGINT, before)
-
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield lambda: is_noted
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from switchgear.core.cli.bench_target import progress
-from switchgear.core.cli.interrupt import Interrupt
+from switchgear.core.cli.interrupt import interrupts
 from switchgear.core.lab.metrics import METRICS
 from switchgear.core.lab.served import Served
 
@@ -85,10 +85,10 @@ def test_progress_is_a_bar_where_somebody_looks(stderr: io.StringIO, monkeypatch
 
 
 def test_the_first_ctrl_c_asks_to_stop_and_the_second_ends_it() -> None:
-    with Interrupt() as interrupt:
-        assert not interrupt()
+    with interrupts() as is_interrupted:
+        assert not is_interrupted()
         os.kill(os.getpid(), signal.SIGINT)
-        assert interrupt()
+        assert is_interrupted()
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

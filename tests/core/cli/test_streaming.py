@@ -2,7 +2,8 @@ import signal
 from collections.abc import Generator
 
 import pytest
-from switchgear.core.cli.streaming import follow, interrupts
+from switchgear.core.cli.interrupt import interrupts
+from switchgear.core.cli.streaming import follow
 from switchgear.core.gateway.results import Chunk, Result
 
 RESULT = Result("r", (1,), (), "hash")
