@@ -14,9 +14,10 @@ from ..gateway.live import LiveRequest
 from ..gateway.llm import LLM, Encoded
 from ..gateway.prompts import Message
 from ..sampling_params import SamplingParams
-from .agenda import Agenda, Due, chains_of
+from .agenda import Due, chains_of
 from .bench_run import OnServed, Run, ShouldStop, never
 from .engine_watch import EngineWatch
+from .ledger import Ledger, failed
 from .prompt_ids import id_range
 from .served import Served
 from .workload import ALONE, Ask, Workload
@@ -24,7 +25,6 @@ from .workloads import warm_up_workload
 
 LONGEST_WAIT = 0.1
 """Seconds after which a run that waits looks whether it should stop."""
-FOLLOWS_A_FAILURE = "not sent, since the request before it in its conversation failed"
 
 
 def run_in_process(
@@ -84,13 +84,13 @@ class InProcess:
         self.engine = llm._engine
         self.workload = workload
         self.clock, self.wait = clock, wait
-        self.on_served, self.should_stop = on_served, should_stop
+        self.should_stop = should_stop
         self.ids = id_range(self.engine.parts.vocab_size)
-        self.agenda = Agenda(workload)
+        self.ledger = Ledger(workload, on_served)
+        self.agenda = self.ledger.agenda
         self.said: dict[int, Said] = {}
         self.inside: dict[int, Inside] = {}
         """By index of the request."""
-        self.served: list[Served] = []
         self.start = math.nan
         self.engine_cpu_seconds = 0.0
         """Of this thread, in steps."""
@@ -118,8 +118,8 @@ class InProcess:
         cpu_seconds = time.thread_time() - cpu_start - self.engine_cpu_seconds
         plan = self.llm.plan
         return Run(
-            served=tuple(sorted(self.served, key=lambda served: served.index)),
-            seconds=max((one.finished for one in self.served if not math.isnan(one.finished)), default=0.0),
+            served=self.ledger.served,
+            seconds=self.ledger.seconds,
             extras=watch.extras(),
             plan_hash=plan.hash,
             environment=plan.environment,
@@ -204,10 +204,9 @@ class InProcess:
 
     def enter(self, served: Served) -> None:
         """A request has ended, well or not."""
-        self.tell(served)
+        self.ledger.enter(served)
         if served.error:
-            for index in self.agenda.fail(served.index, served.finished):
-                self.tell(failed(Due(math.nan, index), math.nan, FOLLOWS_A_FAILURE, math.nan))
+            self.ledger.fail(served.index, served.finished)
             return
         ask = self.workload.asks[served.index]
         if ask.conversation != ALONE:
@@ -215,15 +214,6 @@ class InProcess:
             said.token_ids += served.token_ids
             said.messages.append({"role": "assistant", "content": served.text})
         self.agenda.answer(served.index, served.finished)
-
-    def tell(self, served: Served) -> None:
-        self.served.append(served)
-        if self.on_served is not None:
-            self.on_served(served)
-
-
-def failed(due: Due, sent: float, error: str, finished: float) -> Served:
-    return Served(due.index, due.time, sent, (), finished, num_prompt=0, num_output=0, error=error)
 
 
 def check_lengths(workload: Workload, max_model_len: int) -> None:

@@ -11,15 +11,15 @@ import json
 import math
 import time
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import ConfigError
-from .agenda import Agenda, Due
+from .agenda import Due
 from .bench_run import OnServed, Run, ShouldStop, never
 from .completion_stream import CompletionStream, message_of
 from .http_client import FAILURES, Address, BrokenAnswer, HttpClient, told
-from .in_process import FOLLOWS_A_FAILURE, LONGEST_WAIT, failed
+from .in_process import LONGEST_WAIT, Said
+from .ledger import Ledger
 from .prompt_ids import id_range
 from .served import UNKNOWN, Served
 from .server_watch import ServerWatch
@@ -72,14 +72,6 @@ async def first_model(client: HttpClient, url: str) -> str:
         raise ConfigError(f"{url} does not list its models as OpenAI does: name one") from None
 
 
-@dataclass(slots=True)
-class Said:
-    """A conversation so far."""
-
-    token_ids: list[int] = field(default_factory=list)
-    messages: list[dict[str, str]] = field(default_factory=list)
-
-
 class OverHttp:
     """One run. Times in it are seconds after its start."""
 
@@ -98,10 +90,10 @@ class OverHttp:
         self.model = model
         self.ids = id_range(vocab_size)
         self.request_seconds = request_seconds
-        self.on_served, self.should_stop = on_served, should_stop
-        self.agenda = Agenda(workload)
+        self.should_stop = should_stop
+        self.ledger = Ledger(workload, on_served)
+        self.agenda = self.ledger.agenda
         self.said: dict[int, Said] = {}
-        self.served: list[Served] = []
         self.plan_hash = ""
         self.start = math.nan
         self.has_changed = asyncio.Event()
@@ -126,8 +118,8 @@ class OverHttp:
             cpu_seconds = time.process_time() - cpu_seconds
             await watch.stop()
         return Run(
-            served=tuple(sorted(self.served, key=lambda served: served.index)),
-            seconds=max((one.finished for one in self.served if not math.isnan(one.finished)), default=0.0),
+            served=self.ledger.served,
+            seconds=self.ledger.seconds,
             extras=watch.extras(),
             plan_hash=self.plan_hash or watch.after.plan.get("hash", ""),
             environment=watch.after.plan.get("environment", ""),
@@ -182,7 +174,7 @@ class OverHttp:
         except FAILURES as failure:
             stream.error = told(failure)
         served = self.served_of(due, sent, self.now(), stream)
-        self.tell(served)
+        self.ledger.enter(served)
         problem = served.error
         if not problem and self.agenda.has_next(due.index):
             problem = await self.remember(said, served.text)
@@ -190,8 +182,7 @@ class OverHttp:
             # the next turn is due when the client knows what to send
             self.agenda.answer(due.index, self.now())
             return
-        for index in self.agenda.fail(due.index, self.now()):
-            self.tell(failed(Due(math.nan, index), math.nan, FOLLOWS_A_FAILURE, math.nan))
+        self.ledger.fail(due.index, self.now())
 
     def message(self, ask: Ask, said: Said) -> tuple[str, dict[str, Any]]:
         """Path and body of a request: all that was said in its conversation, and its own."""
@@ -267,8 +258,3 @@ class OverHttp:
                 f"conversations of random tokens need a server with POST /tokenize ({told(failure)}): take a workload "
                 "of text"
             ) from None
-
-    def tell(self, served: Served) -> None:
-        self.served.append(served)
-        if self.on_served is not None:
-            self.on_served(served)

@@ -20,11 +20,12 @@ from ..errors import ConfigError
 from ..gateway.routing import Routing
 from ..records import NO_ROWS, Event, IngressRequest, IntArray
 from ..sampling_params import SamplingParams
-from .agenda import Agenda, Due
+from .agenda import Due
 from .bench_run import OnServed, Run
 from .cost_model import CostModel
 from .costed_executor import VOCAB_SIZE
-from .in_process import FOLLOWS_A_FAILURE, check_lengths, failed
+from .in_process import check_lengths
+from .ledger import Ledger, failed
 from .metrics import summarise
 from .objective import Objective
 from .prompt_ids import id_range
@@ -122,17 +123,16 @@ class Simulation:
         self.plan = replicas.plan
         self.encode_text = replicas.shape.encode
         self.workload = workload
-        self.on_served = on_served
         self.model = replicas.shape.config.model.name
         self.routing = Routing(replicas.gateway, replicas.gateway.every("route", model=replicas.shape.spec))
         self.ids = id_range(VOCAB_SIZE)
-        self.agenda = Agenda(workload)
+        self.ledger = Ledger(workload, on_served)
+        self.agenda = self.ledger.agenda
         self.ends: list[tuple[float, int]] = []
         """When each step that runs ends, and whose it is."""
         self.inside: dict[str, Inside] = {}
         self.said: dict[int, IntArray] = {}
         """Per conversation, its tokens so far."""
-        self.served: list[Served] = []
         self.num_requests = [0] * len(self.replicas)
 
     def run(self) -> SimulatedRun:
@@ -143,8 +143,8 @@ class Simulation:
             self.run_all()
         engines = [replica.engine for replica in self.replicas]
         return SimulatedRun(
-            served=tuple(sorted(self.served, key=lambda served: served.index)),
-            seconds=max((one.finished for one in self.served if not math.isnan(one.finished)), default=0.0),
+            served=self.ledger.served,
+            seconds=self.ledger.seconds,
             extras=self.extras(),
             plan_hash=self.plan.hash,
             environment=self.plan.environment,
@@ -255,10 +255,9 @@ class Simulation:
 
     def enter(self, served: Served) -> None:
         """A request has ended, well or not."""
-        self.tell(served)
+        self.ledger.enter(served)
         if served.error:
-            for index in self.agenda.fail(served.index, served.finished):
-                self.tell(failed(Due(math.nan, index), math.nan, FOLLOWS_A_FAILURE, math.nan))
+            self.ledger.fail(served.index, served.finished)
             return
         conversation = self.workload.asks[served.index].conversation
         if conversation != ALONE:
@@ -266,11 +265,6 @@ class Simulation:
             answer = np.zeros(served.num_output, dtype=np.int64)
             self.said[conversation] = np.concatenate([self.said[conversation], answer])
         self.agenda.answer(served.index, served.finished)
-
-    def tell(self, served: Served) -> None:
-        self.served.append(served)
-        if self.on_served is not None:
-            self.on_served(served)
 
     def tell_routers(self, kind: str, index: int, replica: int, now: float) -> None:
         """The event of a request, whose `row` is its number in the workload, with the number of its pool."""

@@ -15,7 +15,8 @@ from switchgear.core.hooks import hookimpl
 from switchgear.core.interfaces import EngineHandle
 from switchgear.core.lab.arrivals import Arrivals
 from switchgear.core.lab.bench_run import Run, measure_arm
-from switchgear.core.lab.in_process import FOLLOWS_A_FAILURE, run_in_process, warm_up
+from switchgear.core.lab.in_process import run_in_process, warm_up
+from switchgear.core.lab.ledger import FOLLOWS_A_FAILURE
 from switchgear.core.lab.served import Served
 from switchgear.core.lab.workload import Ask, Segment, Workload
 from switchgear.core.lab.workloads import conversations, fixed, from_prompts, shared_prefix

@@ -20,7 +20,7 @@ from switchgear.core.errors import ConfigError
 from switchgear.core.lab import server_watch
 from switchgear.core.lab.arrivals import Arrivals
 from switchgear.core.lab.bench_run import Run
-from switchgear.core.lab.in_process import FOLLOWS_A_FAILURE
+from switchgear.core.lab.ledger import FOLLOWS_A_FAILURE
 from switchgear.core.lab.over_http import run_over_http
 from switchgear.core.lab.served import UNKNOWN, Served
 from switchgear.core.lab.server_watch import Page
