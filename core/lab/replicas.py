@@ -16,13 +16,14 @@ from ..engine.assemble import Assembled, assemble
 from ..engine.emission import Emission
 from ..engine.engine import Engine
 from ..errors import ConfigError, SwitchgearError
+from ..model.shape_only import no_reader
 from ..plan import EffectivePlan, effective_plan
 from ..records import IntArray, PoolView
 from ..registry import Registry
 from ..sampling_params import SamplingParams
 from .cost_model import CostModel
 from .costed_executor import NAME, costed_execution
-from .synthetic import Shape, no_reader
+from .synthetic import Shape
 from .virtual_clock import VirtualClock
 
 

@@ -11,15 +11,10 @@ import numpy as np
 from ..config import Config
 from ..engine.build import find
 from ..errors import ConfigError
-from ..interfaces import TensorReader
+from ..model.shape_only import BYTES_PER_TOKEN, shape_only
 from ..model.spec import ModelSpec
-from ..records import Device, IntArray, LayerSpec
+from ..records import Device, IntArray
 from .costed_executor import VOCAB_SIZE
-
-BYTES_PER_TOKEN = 16
-"""KV of a made-up model: K and V of one head of two float32."""
-ROLES = ("embedding", "head")
-LAYER_ROLES = ("qkv", "q", "k", "v", "o", "gate_up", "gate", "up", "down")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +55,6 @@ def shape_of_tokens(config: Config, name: str, kv_tokens: int, max_model_len: in
     engine = msgspec.structs.replace(config.engine, kv_bytes=kv_tokens * BYTES_PER_TOKEN)
     model = msgspec.structs.replace(config.model, name=name, dtype="float32", device="cpu")
     config = msgspec.structs.replace(config, model=model, engine=engine)
-    spec = ModelSpec(
-        name=name,
-        architecture="none",
-        vocab_size=VOCAB_SIZE,
-        hidden_size=2,
-        intermediate_size=2,
-        max_model_len=max(max_model_len, config.engine.max_model_len or 0),
-        norm_eps=1e-5,
-        activation="silu",
-        layers=(LayerSpec(num_heads=1, num_kv_heads=1, head_size=2, scale=1.0),),
-        ropes=(None,),
-        tie_embeddings=True,
-        names={role: role for role in ROLES} | {role: f"{role} {{n}}" for role in LAYER_ROLES},
-    )
+    max_model_len = max(max_model_len, config.engine.max_model_len or 0)
+    spec = shape_only(name, vocab_size=VOCAB_SIZE, max_model_len=max_model_len)
     return Shape(config, spec, Device("cpu", "float32"), "KV is counted in tokens")
-
-
-def no_reader() -> TensorReader:
-    raise AssertionError("a simulation reads no weights")

@@ -21,8 +21,9 @@ from ..engine.stopping import cut, stop_ids
 from ..hooks import hookimpl
 from ..interfaces import WorkerFactory
 from ..model.scoring import score_tokens
+from ..model.shape_only import shape_only
 from ..model.spec import ModelSpec
-from ..records import TOKEN_EQUAL, Batch, IntArray, KVSpec, LayerSpec, StepOutput, TokenScores, Vocabulary
+from ..records import TOKEN_EQUAL, Batch, IntArray, KVSpec, StepOutput, TokenScores, Vocabulary
 from ..sampling_params import SamplingParams
 
 VOCAB_SIZE = 40
@@ -30,28 +31,13 @@ EOS = 2
 MAX_MODEL_LEN = 64
 WINDOW = 6
 """Tokens that the second KV group sees."""
-ROLES = ("embedding", "head")
-LAYER_ROLES = ("qkv", "q", "k", "v", "o", "gate_up", "gate", "up", "down")
 
 
 def virtual_model(num_groups: int) -> ModelSpec:
     """The shape of a model with one KV group, or with two of which the second sees a window."""
     windows = (None, WINDOW)[:num_groups]
-    layers = tuple(LayerSpec(num_heads=1, num_kv_heads=1, head_size=2, scale=1.0, window=window) for window in windows)
-    return ModelSpec(
-        name="virtual",
-        architecture="none",
-        vocab_size=VOCAB_SIZE,
-        hidden_size=2,
-        intermediate_size=2,
-        max_model_len=MAX_MODEL_LEN,
-        norm_eps=1e-5,
-        activation="silu",
-        layers=layers,
-        ropes=(None,) * num_groups,
-        tie_embeddings=True,
-        eos_ids=frozenset({EOS}),
-        names={role: role for role in ROLES} | {role: f"{role} {{n}}" for role in LAYER_ROLES},
+    return shape_only(
+        "virtual", vocab_size=VOCAB_SIZE, max_model_len=MAX_MODEL_LEN, windows=windows, eos_ids=frozenset({EOS})
     )
 
 

@@ -15,15 +15,13 @@ from ..engine.assemble import assemble
 from ..engine.emission import Emission
 from ..engine.engine import Engine
 from ..errors import SwitchgearError
-from ..interfaces import TensorReader
+from ..model.shape_only import BYTES_PER_TOKEN, no_reader
 from ..records import TOKEN_EQUAL, Batch, Device
 from ..sampling_params import SamplingParams
 from .failure import KitFailure
 from .subject import Options, Plugins, Subject, classes_of
 from .virtual import MAX_MODEL_LEN, Virtual, VirtualExecutor, tokens_alone, virtual_model, virtual_vocabulary
 
-BYTES_PER_TOKEN = 16
-"""Of one group of the virtual model: K and V of one head of two float32."""
 MAX_IDLE_STEPS = 4
 """Steps without a token that the engine itself needs to see that nobody can get KV."""
 
@@ -226,7 +224,3 @@ def company(subject: Subject) -> dict[str, Options]:
             continue
         chosen.append(name)
     return subject.beside(chosen)
-
-
-def no_reader() -> TensorReader:
-    raise AssertionError("a virtual engine reads no weights")

@@ -32,12 +32,13 @@ from switchgear.core.lab.measured import Measured
 from switchgear.core.lab.results_file import Row
 from switchgear.core.lab.study import Study
 from switchgear.core.lab.workload import Workload
+from switchgear.core.model.shape_only import BYTES_PER_TOKEN, no_reader, shape_only
 from switchgear.core.records import TOKEN_EQUAL, Device, Plan, StepView
 from switchgear.core.sampling_params import SamplingParams
 
 # the commands beside these tests are run as files, so that their folder is where they import from
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scheduling"))
-from no_model import BYTES_PER_TOKEN, NoModel, NothingRuns, no_reader, spec_of
+from no_model import VOCAB_SIZE, NoModel, NothingRuns
 
 NUM_STUDIES = 1000
 NUM_BLOCKS = 4
@@ -143,7 +144,12 @@ def made_engine(*classes: Any) -> Engine:
     config = build_config(sections={"engine": limits, "plugins": plugins})
     registry = make_registry(config, (*classes, NoModel))
     engine = assemble(
-        config, registry, spec_of(32), no_reader, Device("cpu", "float32"), clock=itertools.count().__next__
+        config,
+        registry,
+        shape_only("none", vocab_size=VOCAB_SIZE, max_model_len=32),
+        no_reader,
+        Device("cpu", "float32"),
+        clock=itertools.count().__next__,
     ).engine
     engine.start()
     return engine

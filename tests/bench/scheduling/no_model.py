@@ -13,13 +13,11 @@ from switchgear.core.defaults import make_registry
 from switchgear.core.engine.assemble import assemble
 from switchgear.core.engine.engine import Engine
 from switchgear.core.hooks import hookimpl
-from switchgear.core.interfaces import TensorReader, WorkerFactory
-from switchgear.core.model.spec import ModelSpec
-from switchgear.core.records import Batch, Device, Equivalence, IntArray, KVSpec, LayerSpec, StepOutput
+from switchgear.core.interfaces import WorkerFactory
+from switchgear.core.model.shape_only import BYTES_PER_TOKEN, no_reader, shape_only
+from switchgear.core.records import Batch, Device, Equivalence, IntArray, KVSpec, StepOutput
 
 VOCAB_SIZE = 256
-BYTES_PER_TOKEN = 16
-"""K and V of one head of two float32."""
 
 
 class NothingRuns:
@@ -85,34 +83,12 @@ def engine_without_model(
     }
     config = build_config(sections=sections)
     registry = make_registry(config, (NoModel,))
-    engine = assemble(config, registry, spec_of(max_model_len), no_reader, Device("cpu", "float32"), clock=clock).engine
+    spec = shape_only("none", vocab_size=VOCAB_SIZE, max_model_len=max_model_len)
+    engine = assemble(config, registry, spec, no_reader, Device("cpu", "float32"), clock=clock).engine
     engine.start()
     executor = engine.executor
     assert isinstance(executor, NothingRuns)
     return engine, executor
-
-
-def spec_of(max_model_len: int) -> ModelSpec:
-    roles = ("embedding", "head")
-    layer_roles = ("qkv", "q", "k", "v", "o", "gate_up", "gate", "up", "down")
-    return ModelSpec(
-        name="none",
-        architecture="none",
-        vocab_size=VOCAB_SIZE,
-        hidden_size=2,
-        intermediate_size=2,
-        max_model_len=max_model_len,
-        norm_eps=1e-5,
-        activation="silu",
-        layers=(LayerSpec(num_heads=1, num_kv_heads=1, head_size=2, scale=1.0),),
-        ropes=(None,),
-        tie_embeddings=True,
-        names={role: role for role in roles} | {role: role + " {n}" for role in layer_roles},
-    )
-
-
-def no_reader() -> TensorReader:
-    raise AssertionError("nothing is read where nothing runs")
 
 
 def random_ids(generator: np.random.Generator, length: int, vocab_size: int = VOCAB_SIZE) -> IntArray:

@@ -15,14 +15,11 @@ from switchgear.core.defaults import make_registry
 from switchgear.core.engine.assemble import assemble
 from switchgear.core.engine.emission import Emission
 from switchgear.core.engine.engine import Engine
-from switchgear.core.interfaces import TensorReader
+from switchgear.core.model.shape_only import BYTES_PER_TOKEN, no_reader
 from switchgear.core.records import Device
 from switchgear.core.sampling_params import SamplingParams
 
 from .virtual import MAX_MODEL_LEN, Virtual, VirtualExecutor, model_of
-
-BYTES_PER_TOKEN = 16
-"""Of one group of the virtual model: K and V of one head of two float32."""
 
 
 class Clock:
@@ -34,10 +31,6 @@ class Clock:
     def __call__(self) -> float:
         self.now += 0.001
         return self.now
-
-
-def no_reader() -> TensorReader:
-    raise AssertionError("a virtual engine reads no weights")
 
 
 def virtual_engine(

@@ -18,13 +18,13 @@ from switchgear.core.engine.stopping import cut, stop_ids
 from switchgear.core.hooks import hookimpl
 from switchgear.core.interfaces import WorkerFactory
 from switchgear.core.model.scoring import score_tokens
+from switchgear.core.model.shape_only import shape_only
 from switchgear.core.model.spec import ModelSpec
 from switchgear.core.records import (
     Batch,
     Equivalence,
     IntArray,
     KVSpec,
-    LayerSpec,
     StepOutput,
     TokenScores,
 )
@@ -40,22 +40,8 @@ WINDOW = 6
 def model_of(num_groups: int) -> ModelSpec:
     """The shape of a model with one or two KV groups, the second with a window."""
     windows = (None, WINDOW)[:num_groups]
-    layers = tuple(LayerSpec(num_heads=1, num_kv_heads=1, head_size=2, scale=1.0, window=window) for window in windows)
-    return ModelSpec(
-        name="virtual",
-        architecture="none",
-        vocab_size=VOCAB_SIZE,
-        hidden_size=2,
-        intermediate_size=2,
-        max_model_len=MAX_MODEL_LEN,
-        norm_eps=1e-5,
-        activation="silu",
-        layers=layers,
-        ropes=(None,) * num_groups,
-        tie_embeddings=True,
-        eos_ids=frozenset({EOS}),
-        names={role: role for role in ("embedding", "head")}
-        | {role: role + " {n}" for role in ("qkv", "q", "k", "v", "o", "gate_up", "gate", "up", "down")},
+    return shape_only(
+        "virtual", vocab_size=VOCAB_SIZE, max_model_len=MAX_MODEL_LEN, windows=windows, eos_ids=frozenset({EOS})
     )
 
 
