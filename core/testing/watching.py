@@ -64,6 +64,9 @@ def watched(answer: Any, hook: str, plugin: object, on_call: OnCall, on_enter: O
     if inspect.isroutine(answer):
         return seen(answer, hook, "call", answer, plugin, on_call, on_enter)
     body: dict[str, Any] = {}
+    if callable(answer):
+        # a function that says something of itself, such as the layouts that it writes
+        body["__call__"] = staticmethod(seen(answer, hook, "call", answer, plugin, on_call, on_enter))
     for name in dir(answer):
         if name.startswith("_"):
             continue

@@ -32,8 +32,6 @@ class Meta:
     block_table: torch.Tensor
     tasks: torch.Tensor
     merges: torch.Tensor
-    states: torch.Tensor
-    """Working memory of the tasks, which all layers of a step use in turn."""
     rectangles: list[Rectangle]
 
 
@@ -51,9 +49,7 @@ class NativeAttention:
     def plan(self, batch: Batch, group: int) -> Meta:
         import torch
 
-        from ...kernels.cpu.decode_attention import new_states
-
-        query_lens, layer = batch.query_lens, self.layer
+        query_lens = batch.query_lens
         is_few = (query_lens <= FEW_QUERIES) | self.is_alone
         rows = np.repeat(np.arange(len(query_lens)), query_lens)
         tokens = np.flatnonzero(is_few[rows])
@@ -63,7 +59,6 @@ class NativeAttention:
             torch.from_numpy(batch.block_tables[group]),
             torch.from_numpy(tasks),
             torch.from_numpy(merges),
-            new_states(len(tasks), layer.num_heads, layer.head_size, getattr(torch, self.fused.dtype)),
             list(self.fused.rectangles(batch, group, np.flatnonzero(~is_few))),
         )
 
@@ -82,6 +77,15 @@ class NativeAttention:
         tasks = np.stack([tokens[owner], rows[owner], part_starts, part_ends], axis=1)
         return tasks, np.stack([tokens, starts, counts], axis=1)
 
+    def new_states(self, meta: Meta) -> torch.Tensor:
+        """Working memory of a layer's tasks; a few numbers for each, and not kept, so that `meta` stays as planned."""
+        import torch
+
+        from ...kernels.cpu.decode_attention import new_states
+
+        layer = self.layer
+        return new_states(len(meta.tasks), layer.num_heads, layer.head_size, getattr(torch, self.fused.dtype))
+
     def write(self, k: torch.Tensor, v: torch.Tensor, cache: KVCache, meta: Meta) -> None:
         from ...kernels.cpu.write_kv import write_kv
 
@@ -91,7 +95,7 @@ class NativeAttention:
         from ...kernels.cpu.decode_attention import decode_attention
 
         if len(meta.tasks):
-            step = (meta.block_table, meta.tasks, meta.merges, meta.states)
+            step = (meta.block_table, meta.tasks, meta.merges, self.new_states(meta))
             decode_attention(q, cache.k, cache.v, *step, out, self.layer.scale, self.layer.soft_cap)
         self.fused.forward(q, cache, (meta.slots, meta.rectangles), out)
 

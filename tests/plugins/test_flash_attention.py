@@ -337,5 +337,5 @@ def test_the_native_kernels_take_memory_by_the_query_and_the_thread(backend: str
     assert isinstance(impl, NativeAttention)
     for context in (2000, 64000):
         step = make_step(layer, [(1, context)] * 3, block_size=64, dtype="bfloat16")
-        meta = impl.plan(step.batch, 0)
-        assert len(meta.states) <= 3 + 4 * torch.get_num_threads() and meta.states.shape[1:] == (6, 2 * 16 + 2)
+        states = impl.new_states(impl.plan(step.batch, 0))
+        assert len(states) <= 3 + 4 * torch.get_num_threads() and states.shape[1:] == (6, 2 * 16 + 2)

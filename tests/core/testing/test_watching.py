@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 from switchgear.core.interfaces import KVAllocator, PrefixMatcher, SharedBlocks
-from switchgear.core.records import KVView, Limits, Plan
+from switchgear.core.records import IntArray, KVView, Limits, Plan
 from switchgear.core.registry import check_class, is_wrapper
 from switchgear.core.testing.subject import Subject
 from switchgear.core.testing.virtual_run import VirtualRun
-from switchgear.core.testing.watching import Call, changes, snapshots, watch
+from switchgear.core.testing.watching import Call, changes, snapshots, watch, watched
 
 
 def test_the_registry_sees_the_same_hooks_and_arguments() -> None:
@@ -37,3 +37,20 @@ def test_a_change_is_found_in_the_field_where_it_was_made() -> None:
     assert changes(before, (limits, plan)) == ()
     plan.num_tokens[1] = 7
     assert changes(before, (limits, plan)) == ("argument 2 (Plan).num_tokens",)
+
+
+class Rotation:
+    """A function that says something of itself."""
+
+    layouts = ("NSKD",)
+
+    def __call__(self, x: IntArray) -> IntArray:
+        return -x
+
+
+def test_a_function_with_attributes_keeps_both() -> None:
+    calls: list[Call] = []
+    answer = watched(Rotation(), "fused_ops", object(), calls.append, lambda hook, method: None)
+    assert answer.layouts == ("NSKD",) and callable(answer)
+    assert answer(np.array([1, 2])).tolist() == [-1, -2]
+    assert [call.place for call in calls] == [("fused_ops", "call")]
