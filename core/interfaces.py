@@ -464,6 +464,11 @@ def takes_structures(stage: object) -> TypeGuard[StructureStage]:
     return all(hasattr(stage, method) for method in ("check_structure", "begin"))
 
 
+def stores_kv(executor: object) -> bool:
+    """Whether an executor reads and writes KV; one that only counts it says `stores_kv = False`, and gets no tables."""
+    return bool(getattr(executor, "stores_kv", True))
+
+
 def is_capturable(provider: object) -> bool:
     """Whether an attention, or what a plugin put around a linear, can be recorded in a CUDA graph."""
     return bool(getattr(provider, "is_capturable", False))

@@ -111,10 +111,10 @@ class Choosing:
 
         return torch.from_numpy(allowed)
 
-    def advance(self, sequence: Sequence, token_ids: tuple[int, ...]) -> None:
+    def advance(self, sequence: Sequence, token_ids: IntArray) -> None:
         """The row took these tokens."""
         for stage in self.stages:
-            stage.value.advance(sequence.row, token_ids)
+            stage.value.advance(sequence.row, tuple(token_ids.tolist()))
 
     def commit(self, chosen: list[Chosen], results: list[Outcome]) -> None:
         """Tell the proposer how many of its drafts stood, for every row that goes on."""

@@ -133,7 +133,7 @@ class Driver:
             Chosen(sequence, min(count, sequence.num_pending))
             for sequence, count in zip(sequences, plan.num_tokens.tolist(), strict=True)
         ]
-        for wish, num_drafts in zip(wishes, plan.num_drafts.tolist() if len(plan.num_drafts) else (), strict=False):
+        for wish, num_drafts in zip(wishes, plan.num_drafts.tolist(), strict=False):
             wish.num_drafts = draft_room(wish, num_drafts)
         wishes = [wish for wish in wishes if wish.num_tokens > 0]
         if not wishes:
@@ -307,11 +307,11 @@ class Driver:
         keys: tuple[bytes, ...] = ()
         if self.matcher is not None:
             if sequence.num_tokens >= (len(sequence.keys) + 1) * self.kv.block_size:
+                # asked first, since most steps fill no block and a view of the tokens is made for the call
                 extend_keys(sequence.root_key, sequence.keys, sequence.tokens.view, self.kv.block_size)
             keys = tuple(sequence.keys[: sequence.num_computed // self.kv.block_size])
         self.allocator.value.commit(sequence.row, sequence.num_computed, keys)
-        if self.trimmer is not None:
-            self._trim(sequence)
+        self._trim(sequence)
 
     def _trim(self, sequence: Sequence) -> None:
         """Give back what lies behind the windows, up to what the last computed token saw: a sibling may start there."""

@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 
 from ..errors import PluginFault, RequestError
+from ..interfaces import stores_kv
 from ..records import (
     BlockCopy,
     Draft,
@@ -49,7 +50,7 @@ class Engine:
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
         self.executor = parts.executor.value
-        self.num_groups = parts.num_groups if getattr(self.executor, "stores_kv", True) else 0
+        self.num_groups = parts.num_groups if stores_kv(self.executor) else 0
         """Groups whose block tables a batch carries: none where nothing reads them."""
         self.choosing = Choosing(parts)
         self.in_flight: deque[Submitted] = deque()
@@ -192,10 +193,8 @@ class Engine:
                 sequence.pooled = result.hidden if sequence.pooled is None else sequence.pooled + result.hidden
                 sequence.num_pooled += result.num_pooled
             self.driver.commit(sequence)
-            if self.requests.held:
-                self._wake_siblings(sequence)
-            if self.choosing.stages:
-                self.choosing.advance(sequence, tuple(result.token_ids.tolist()))
+            self._wake_siblings(sequence)
+            self.choosing.advance(sequence, result.token_ids)
 
     def emit(self, step: Submitted, results: list[Outcome]) -> None:
         """Say what is new, and end what has ended."""
@@ -205,8 +204,7 @@ class Engine:
             if len(result.token_ids):
                 if math.isnan(sequence.timing.first_token):
                     sequence.timing.first_token = now
-                if self.parts.sinks:
-                    self._record("token", sequence, count=len(result.token_ids))
+                self._record("token", sequence, count=len(result.token_ids))
             if sequence.is_aborted:
                 self._finish(sequence, "abort")
             elif result.reason is not None:
@@ -383,8 +381,10 @@ class Engine:
 
     def _wake_siblings(self, parent: Sequence) -> None:
         """Once the prompt is computed, its held siblings share it; those that cannot compute it themselves."""
+        if not self.requests.held or parent.num_computed < parent.num_prompt:
+            return
         ticket = fork_ticket(parent.row)
-        if parent.num_computed < parent.num_prompt or ticket not in self.requests.held:
+        if ticket not in self.requests.held:
             return
         siblings = list(self.requests.held[ticket].values())
         self.requests.complete(ticket)
