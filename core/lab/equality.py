@@ -18,7 +18,7 @@ import numpy as np
 from ..config import Config
 from ..records import Equivalence
 from ..testing.equivalence import LOGPROB_TOLERANCE
-from ..testing.teacher_forced import MARGIN, SCORING, Output, judged, noise
+from ..testing.teacher_forced import MARGIN, Output, judged, noise, read_with
 from .agenda import chains_of
 from .prompt_ids import id_range
 from .workload import ALONE, Workload
@@ -85,11 +85,11 @@ def check(off: Config, workload: Workload, said: Sequence[Said], *, max_tokens: 
         chosen = [some(prompts_of(llm, workload, each.answers), order, max_tokens, llm) for each in said]
         texts = sorted({(tuple(prompt), tuple(output)) for outputs in chosen for prompt, output in outputs})
         outputs = [(list(prompt), list(output)) for prompt, output in texts]
-        scores = read(llm, outputs)
+        scores = read_with(llm, outputs)
     margin = {"float64": LOGPROB_TOLERANCE, "float32": MARGIN}.get(dtype, 0.0)
     if not margin:
         with reader(in_dtype(off, "float32")) as llm:
-            margin = own_noise(outputs, scores, read(llm, outputs))
+            margin = own_noise(outputs, scores, read_with(llm, outputs))
     by_text = {text: score for text, score in zip(texts, scores, strict=True)}
     return [
         verdict_of(each, workload, its, [by_text[tuple(one), tuple(two)] for one, two in its], margin)
@@ -109,7 +109,7 @@ def verdict_of(said: Said, workload: Workload, outputs: list[Output], scores: Sc
         problem = problem or f"{measure} is not measured by this command, see the plugin's page"
         return Verdict(*about, False if complaint(workload, said.answers) else None, problem, measure, None, bound)
     with reader(said.config) as llm:
-        own = read(llm, outputs)
+        own = read_with(llm, outputs)
     value = abs(perplexity(own) - perplexity(scores))
     problem = f"{measure} is {value:.3g}, promised is at most {bound:g}" if value > bound else ""
     return Verdict(*about, not problem, problem, measure, value, bound)
@@ -195,16 +195,6 @@ def some(prompts: Mapping[int, Output], order: Sequence[int], max_tokens: int, l
         if output:
             chosen.append((prompt, output))
     return chosen
-
-
-def read(llm: LLM, outputs: Sequence[Output]) -> Scores:
-    """What an engine thinks of each token of each output."""
-    results = llm.generate([[*prompt, *output] for prompt, output in outputs], SCORING)
-    scores = []
-    for (prompt, _), result in zip(outputs, results, strict=True):
-        positions = (result.prompt_logprobs or ())[len(prompt) :]
-        scores.append([position for position in positions if position is not None])
-    return scores
 
 
 def own_noise(outputs: Sequence[Output], scores: Scores, exact: Scores) -> float:

@@ -72,7 +72,12 @@ def generated(model: str, plugins: Plugins, dtype: str, classes: tuple[type, ...
 def read(model: str, outputs: Sequence[Output], dtype: str) -> list[list[PositionLogprobs]]:
     """What everything-off thinks of each token of each output."""
     with LLM(model, dtype=dtype, plugins={}, max_num_seqs=8) as llm:
-        results = llm.generate([[*prompt, *output] for prompt, output in outputs], SCORING)
+        return read_with(llm, outputs)
+
+
+def read_with(llm: LLM, outputs: Sequence[Output]) -> list[list[PositionLogprobs]]:
+    """What an engine thinks of each token of each output."""
+    results = llm.generate([[*prompt, *output] for prompt, output in outputs], SCORING)
     scores = []
     for (prompt, _), result in zip(outputs, results, strict=True):
         positions = (result.prompt_logprobs or ())[len(prompt) :]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,14 +55,6 @@ def backend(request: pytest.FixtureRequest) -> str:
         if request.param == "native":
             pytest.skip(str(reason))
     return str(request.param)
-
-
-@pytest.fixture
-def _no_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    native.cache_clear()
-    monkeypatch.setattr(build, "LIBRARY", "absent.so")
-    yield
-    native.cache_clear()
 
 
 def kinds_for(backend: str) -> dict[str, LayerSpec]:

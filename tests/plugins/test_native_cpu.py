@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,16 +37,16 @@ def _usable() -> None:
         pytest.skip(str(reason))
 
 
-@pytest.fixture
-def _no_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    native.cache_clear()
-    monkeypatch.setattr(build, "LIBRARY", "absent.so")
-    yield
-    native.cache_clear()
-
-
 def linear_of(kind: Any) -> LinearSpec:
     return LinearSpec("some.path", kind, 0, 64, (LinearPart("some.path", 128),))
+
+
+def answers(model: Path, plugins: Mapping[str, Mapping[str, Any]]) -> list[tuple[int, ...]]:
+    """Greedy tokens to a few prompts, in float64."""
+    params = SamplingParams(max_tokens=24, temperature=0, ignore_eos=True)
+    prompts = [[5, 6, 7, 8, 9], [3], list(range(10, 60))]
+    with LLM(str(model), dtype="float64", plugins=plugins, plugin_classes=CLASSES) as llm:
+        return [tuple(result.token_ids) for result in llm.generate(prompts, params)]
 
 
 @pytest.fixture(scope="module", params=["llama", "odd sizes and biases"])
@@ -89,13 +89,7 @@ def test_only_rounding_decides_where_tokens_differ(dtype: str, model: Path) -> N
 
 @pytest.mark.usefixtures("_usable")
 def test_in_float64_the_tokens_are_the_same(model: Path) -> None:
-    params = SamplingParams(max_tokens=24, temperature=0, ignore_eos=True)
-    prompts = [[5, 6, 7, 8, 9], [3], list(range(10, 60))]
-    answers = []
-    for plugins in ({}, ON):
-        with LLM(str(model), dtype="float64", plugins=plugins, plugin_classes=CLASSES) as llm:
-            answers.append([result.token_ids for result in llm.generate(prompts, params)])
-    assert answers[0] == answers[1]
+    assert answers(model, ON) == answers(model, {})
 
 
 @pytest.mark.usefixtures("_usable")
@@ -105,14 +99,9 @@ def test_it_stores_keys_and_values_itself_where_it_knows_their_order(
     def write(*arguments: Any) -> None:
         raise AssertionError("the attention stores K and V although native_cpu could")
 
-    params = SamplingParams(max_tokens=24, temperature=0, ignore_eos=True)
-    prompts = [[5, 6, 7, 8, 9], [3], list(range(10, 60))]
-    answers = []
-    for plugins in ({}, ON):
-        with LLM(str(model), dtype="float64", plugins=plugins, plugin_classes=CLASSES) as llm:
-            answers.append([result.token_ids for result in llm.generate(prompts, params)])
-        monkeypatch.setattr(GatheredAttention, "write", write)
-    assert answers[0] == answers[1]
+    plain = answers(model, {})
+    monkeypatch.setattr(GatheredAttention, "write", write)
+    assert answers(model, ON) == plain
 
 
 @pytest.mark.usefixtures("_usable")
