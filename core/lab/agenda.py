@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections import deque
 from dataclasses import dataclass
 
@@ -104,3 +105,12 @@ def chains_of(workload: Workload) -> list[deque[int]]:
         if ask.conversation != ALONE:
             by_conversation[ask.conversation] = chain
     return chains
+
+
+def whole_lengths(workload: Workload) -> list[int]:
+    """Prompt and output tokens of each request of token ids, with all that is said before it in its conversation."""
+    lengths: list[int] = []
+    for chain in chains_of(workload):
+        asks = (workload.asks[index] for index in chain)
+        lengths += itertools.accumulate(ask.num_prompt + ask.num_output for ask in asks)
+    return lengths

@@ -14,7 +14,7 @@ from ..gateway.live import LiveRequest
 from ..gateway.llm import LLM, Encoded
 from ..gateway.prompts import Message
 from ..sampling_params import SamplingParams
-from .agenda import Due, chains_of
+from .agenda import Due, whole_lengths
 from .bench_run import OnServed, Run, ShouldStop, never
 from .engine_watch import EngineWatch
 from .ledger import Ledger, failed
@@ -218,18 +218,12 @@ class InProcess:
 
 def check_lengths(workload: Workload, max_model_len: int) -> None:
     """Raise ConfigError if a request of token ids, with what is said before it, is longer than the engine takes."""
-    longest = num_longer = 0
-    for chain in chains_of(workload):
-        length = 0
-        for index in chain:
-            ask = workload.asks[index]
-            length += ask.num_prompt + ask.num_output
-            longest = max(longest, length)
-            num_longer += length > max_model_len
+    lengths = whole_lengths(workload)
+    num_longer = sum(length > max_model_len for length in lengths)
     if num_longer:
         raise ConfigError(
             f"{num_longer} of {len(workload.asks)} requests are longer than the {max_model_len} tokens of [engine] "
-            f"max_model_len, the longest has {longest}: raise it, or make the lengths smaller"
+            f"max_model_len, the longest has {max(lengths)}: raise it, or make the lengths smaller"
         )
 
 

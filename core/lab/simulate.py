@@ -20,7 +20,7 @@ from ..errors import ConfigError
 from ..gateway.routing import Routing
 from ..records import NO_ROWS, Event, IngressRequest, IntArray
 from ..sampling_params import SamplingParams
-from .agenda import Due
+from .agenda import Due, whole_lengths
 from .bench_run import OnServed, Run
 from .cost_model import CostModel
 from .costed_executor import VOCAB_SIZE
@@ -77,18 +77,7 @@ def shape_for(
     """The model of a simulation, see `simulate`."""
     if kv_tokens is None:
         return shape_at_hand(config, classes)
-    return shape_of_tokens(config, cost_model.name, kv_tokens, longest(workload))
-
-
-def longest(workload: Workload) -> int:
-    """Tokens of the longest request with all that is said before it in its conversation, at least 2."""
-    totals: dict[int, int] = {}
-    most = 2
-    for ask in workload.asks:
-        length = ask.num_prompt + ask.num_output + (totals.get(ask.conversation, 0) if ask.conversation != ALONE else 0)
-        totals[ask.conversation] = length
-        most = max(most, length)
-    return most
+    return shape_of_tokens(config, cost_model.name, kv_tokens, max(2, *whole_lengths(workload)))
 
 
 @contextmanager

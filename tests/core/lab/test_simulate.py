@@ -11,9 +11,10 @@ import pytest
 from switchgear.core.config import PluginConfig, build_config
 from switchgear.core.errors import ConfigError, PluginError, PluginFault
 from switchgear.core.hooks import hookimpl
+from switchgear.core.lab.agenda import whole_lengths
 from switchgear.core.lab.arrivals import Arrivals
 from switchgear.core.lab.in_process import run_in_process
-from switchgear.core.lab.simulate import longest, simulate
+from switchgear.core.lab.simulate import simulate
 from switchgear.core.lab.workload import Ask, Segment, Workload
 from switchgear.core.lab.workloads import conversations, fixed, shared_prefix
 from switchgear.core.records import (
@@ -112,7 +113,7 @@ def test_requests_that_are_too_long_are_refused_before_anything_runs() -> None:
 
 def test_without_a_limit_the_longest_request_is_one() -> None:
     asks = workload(ask(0, 30, 5), ask(0, 10, 5, 1, conversation=1), ask(0, 20, 7, 2, conversation=1))
-    assert longest(asks) == 42
+    assert max(whole_lengths(asks)) == 42
     run = simulate(config({}, max_model_len=None), asks, STEP, kv_tokens=84)
     assert not run.metrics()["errors"]
 
