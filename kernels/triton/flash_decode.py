@@ -26,6 +26,11 @@ def default_splits(num_rows: int, num_kv_heads: int, longest: int, num_processor
     return min(MAX_SPLITS, int(triton.next_power_of_2(max(1, min(wanted, -(-longest // 256))))))
 
 
+def default_tile_k(dtype: torch.dtype) -> int:
+    """Keys in a tile that fits the shared memory of sm_80 twice, for heads of up to 256 elements."""
+    return 64 if dtype.itemsize <= 4 else 16
+
+
 def flash_decode(
     q: torch.Tensor,
     k_cache: torch.Tensor,
@@ -40,7 +45,7 @@ def flash_decode(
     soft_cap: float | None,
     max_queries: int,
     num_splits: int,
-    tile_k: int = 64,
+    tile_k: int | None = None,
 ) -> None:
     """Fill `out` `[T, H, D]` for the queries of some rows from q `[T, H, D]` and caches `[N, K, S, D]`.
 
@@ -82,7 +87,7 @@ def flash_decode(
         PADDED_SIZE=padded_size,
         SLOTS=num_slots,
         TILE_Q=max(16, triton.next_power_of_2(group * max_queries)),
-        TILE_K=tile_k,
+        TILE_K=tile_k or default_tile_k(q.dtype),
         SCALE=scale,
         WINDOW=window,
         SOFT_CAP=soft_cap,

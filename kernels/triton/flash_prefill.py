@@ -24,7 +24,7 @@ def default_tiles(head_size: int, dtype: torch.dtype) -> tuple[int, int, int]:
     """(rows, keys, warps) of a tile that fits the shared memory of sm_80, with room to load ahead."""
     size = triton.next_power_of_2(head_size) * dtype.itemsize
     if dtype.itemsize > 2:
-        return 32, 32, 4
+        return (32, 32, 4) if dtype.itemsize == 4 else (16, 16, 4)
     if size <= 128:
         return 128, 64, 4
     return (128, 64, 8) if size <= 256 else (64, 32, 4)

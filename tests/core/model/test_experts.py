@@ -181,7 +181,7 @@ def test_plugins_see_the_operation_and_every_linear(tmp_path: Path) -> None:
     with LLM(path, dtype="float32", plugins={"seen": {}}, plugin_classes=(Seen,)) as llm:
         seen = seen_by(llm)
         assert torch.equal(all_logits(llm, PROMPT)[0], expected)
-        assert seen.ops == ["rms_norm", "rope", "act_mul", "experts"] and seen.num_calls == 1
+        assert seen.ops.count("experts") == seen.num_calls == 1
         paths = [spec.path for spec in seen.wrapped]
         assert paths == seen.quantized and len(paths) == len(set(paths)) == 2 + 4 + 2 + 1 + 2 * 4
         assert seen.used == set(paths)
@@ -190,4 +190,4 @@ def test_plugins_see_the_operation_and_every_linear(tmp_path: Path) -> None:
 
 def test_a_dense_model_does_not_ask_for_experts(tiny_model: Path) -> None:
     with LLM(str(tiny_model), dtype="float32", plugins={"seen": {}}, plugin_classes=(Seen,)) as llm:
-        assert seen_by(llm).ops == ["rms_norm", "rope", "act_mul"]
+        assert "act_mul" in seen_by(llm).ops and "experts" not in seen_by(llm).ops

@@ -94,7 +94,7 @@ def prefilled(step: Step, tiles: tuple[int, int, int] = (16, 16, 4)) -> torch.Te
     return out
 
 
-def decoded(step: Step, num_splits: int = 3, tile_k: int = 16) -> torch.Tensor:
+def decoded(step: Step, num_splits: int = 3, tile_k: int | None = 16) -> torch.Tensor:
     layer, out = step.layer, torch.full_like(step.q, torch.nan)
     rows = torch.arange(len(step.batch.rows), dtype=torch.int32, device=step.q.device)
     most = int(step.batch.query_lens.max())

@@ -69,7 +69,7 @@ def launch(file: str, dtype: torch.dtype, kind: str) -> None:
     if file == "flash_prefill":
         prefilled(step, default_tiles(layer.head_size, dtype))
     else:
-        decoded(step, num_splits=8, tile_k=64)
+        decoded(step, num_splits=8, tile_k=None)
 
 
 def combinations() -> Iterator[Any]:
