@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
 
 import msgspec
 
 from .errors import ConfigError
+from .recipes import RECIPES, Plugins
 
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
@@ -105,22 +106,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     plugins: tuple[PluginEntry, ...] = ()
 
 
-# -- recipes: named, complete sets of plugins -----------------------------------------------------------------------
-
-
-def all_off() -> dict[str, dict[str, Any]]:
-    """No technique at all: the oracle of every plugin."""
-    return {}
-
-
-def recommended() -> dict[str, dict[str, Any]]:
-    """What we would switch on for you. Grows with the plugins that ship."""
-    return {"continuous_batching": {}, "paged_kv": {}, "prefix_cache": {}, "chunked_prefill": {}}
-
-
-RECIPES: Mapping[str, Callable[[], dict[str, dict[str, Any]]]] = {"all_off": all_off, "recommended": recommended}
-
-
 # -- building a config ----------------------------------------------------------------------------------------------
 
 SECTIONS = ("model", "engine", "server", "plugins")
@@ -133,25 +118,32 @@ def build_config(
     recipe: str | None = None,
     on: Iterable[str] = (),
     off: Iterable[str] = (),
-    overrides: Iterable[str] = (),
+    overrides: Sequence[str] = (),
     sections: Mapping[str, Any] | None = None,
 ) -> Config:
-    """File or recipe first, then `sections` (as from Python), `on`, `off`, then `overrides` ("a.b.c=value")."""
+    """File or recipe first, then `sections` (as from Python), `on`, `off`, then `overrides` ("a.b.c=value").
+
+    A recipe is asked last of all what it holds, since that may depend on the model's device and precision.
+    """
     if path is not None and recipe is not None:
         raise ConfigError("a config file and a recipe were both given: name one of them")
     table = read_toml(path) if path is not None else {}
     check_sections(table)
     check_sections(sections or {})
-    if "plugins" not in table:
-        table["plugins"] = recipe_plugins(recipe or ("recommended" if path is None else "all_off"))
     for section, values in (sections or {}).items():
         table[section] = dict(values) if section == "plugins" else {**table.get(section, {}), **values}
+    of_plugins = [override for override in overrides if override.partition(".")[0].strip() == "plugins"]
+    for override in overrides:
+        if override not in of_plugins:
+            apply_override(table, override)
+    if "plugins" not in table:
+        table["plugins"] = recipe_plugins(recipe or ("recommended" if path is None else "all_off"), table)
     plugins = table["plugins"]
     for name in on:
         options = plugins.setdefault(name, {})
         if isinstance(options, dict):  # what else it may be is refused below
             options.pop("enabled", None)
-    for override in overrides:
+    for override in of_plugins:
         apply_override(table, override)
     for name in off:
         if name not in plugins:
@@ -160,10 +152,12 @@ def build_config(
     return from_table(table)
 
 
-def recipe_plugins(name: str) -> dict[str, dict[str, Any]]:
+def recipe_plugins(name: str, table: Mapping[str, Any]) -> Plugins:
+    """What a recipe holds for the rest of a config."""
     if name not in RECIPES:
         raise ConfigError(unknown("recipe", name, RECIPES))
-    return RECIPES[name]()
+    model = table.get("model", {})
+    return RECIPES[name](model if isinstance(model, dict) else {})
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -48,10 +48,10 @@ class NativeCPU:
     @staticmethod
     def unavailable() -> str:
         """Why this machine cannot run it, with the remedy; empty if it can."""
-        from ..kernels.cpu.library import Unusable, native
+        from ..kernels.cpu.library import Unusable, usable
 
         try:
-            native()
+            usable()
         except Unusable as reason:
             return str(reason)
         return ""

@@ -6,7 +6,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from ..config import RECIPES, Config, ModelConfig, build_config
+from ..config import Config, ModelConfig, build_config
+from ..recipes import RECIPES
 
 DTYPES = get_args(get_type_hints(ModelConfig)["dtype"])
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from ..config import build_config, recommended
+from ..config import build_config
 from ..defaults import make_registry
 from ..engine.assemble import assemble
 from ..engine.emission import Emission
 from ..engine.engine import Engine
 from ..errors import SwitchgearError
 from ..model.shape_only import BYTES_PER_TOKEN, no_reader
+from ..recipes import SCHEDULING
 from ..records import TOKEN_EQUAL, Batch, Device
 from ..sampling_params import SamplingParams
 from .failure import KitFailure
@@ -215,9 +216,9 @@ class VirtualRun:
 
 
 def company(subject: Subject) -> dict[str, Options]:
-    """The plugin beside as many of the recommended ones as an engine starts with; another policy gives way to it."""
+    """The plugin, and as many of the recommended schedulers as start beside it; another policy gives way to it."""
     chosen = [subject.name]
-    for name in recommended():
+    for name in SCHEDULING:
         try:
             VirtualRun(subject.beside([*chosen, name]), subject.classes)
         except SwitchgearError:

@@ -1,4 +1,7 @@
-"""The shared library of native kernels: found, checked against its sources, and given the threads that torch has."""
+"""The shared library of native kernels: found, checked against its sources, and given the threads that torch has.
+
+Whether it can serve here is known without PyTorch, by `usable`.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import torch
-
 from . import build
-
-ELEMENTS = {torch.bfloat16: 0, torch.float32: 1, torch.float64: 2}
-"""Element types by the numbers that the library has for them."""
 
 LEVELS = ("none", "avx2", "avx512", "avx512_bf16", "amx_bf16")
 """What of a processor the kernels use, each with all before it."""
@@ -81,9 +79,17 @@ class Library:
 
 
 @cache
-def native() -> Library:
-    """The library beside this file, loaded once. Raises Unusable."""
+def usable() -> Library:
+    """The library beside this file, loaded once, on threads of its own. Raises Unusable."""
     return load(build.FOLDER / build.LIBRARY)
+
+
+@cache
+def native() -> Library:
+    """The same on the threads of PyTorch, as kernels are called. Raises Unusable."""
+    library = usable()
+    library.functions.switchgear_use_threads_of(threads_of_torch())
+    return library
 
 
 def load(path: Path) -> Library:
@@ -102,7 +108,6 @@ def load(path: Path) -> Library:
     level = functions.switchgear_level()
     if not level:
         raise Unusable("the native kernels need a processor with AVX2 and FMA")
-    functions.switchgear_use_threads_of(threads_of_torch())
     return Library(functions, level)
 
 
@@ -114,6 +119,8 @@ def remedy() -> str:
 
 def threads_of_torch() -> int | None:
     """Address of the function that starts work on torch's threads; None where torch has no OpenMP runtime."""
+    import torch
+
     with open("/proc/self/maps", encoding="utf-8") as lines:
         files = {Path(line.split(maxsplit=5)[5].rstrip()) for line in lines if "/" in line}
     ours = Path(torch.__file__).parent

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from .library import ELEMENTS, Library, native
+from .elements import ELEMENTS
+from .library import Library, native
 from .memory import Arena
 
 REFERENCE = "linear"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from .library import ELEMENTS, native
+from .elements import ELEMENTS
+from .library import native
 
 REFERENCE = "rope"
 

@@ -102,7 +102,7 @@ class NativeAttention:
 
 def refusal(codec: KVCodec, device: Device) -> Refusal | None:
     """Why the native kernels cannot serve here."""
-    from ...kernels.cpu.library import Unusable, native
+    from ...kernels.cpu.library import Unusable, usable
 
     reasons = []
     if device.type != "cpu":
@@ -112,7 +112,7 @@ def refusal(codec: KVCodec, device: Device) -> Refusal | None:
     if codec.name != "none":
         reasons.append(f"the native kernels read KV as it was computed, and here it is stored as {codec.name}")
     try:
-        native()
+        usable()
     except Unusable as reason:
         reasons.append(str(reason))
     return Refusal(tuple(reasons)) if reasons else None

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 from switchgear.core.config import (
-    RECIPES,
     Config,
     EngineConfig,
     PluginConfig,
@@ -19,6 +18,7 @@ from switchgear.core.config import (
     plain,
 )
 from switchgear.core.errors import ConfigError
+from switchgear.core.recipes import RECIPES
 
 
 @pytest.fixture
@@ -74,8 +74,8 @@ def test_a_file_is_read_in_its_order(written: Callable[[str], Path]) -> None:
 
 
 def test_without_anything_it_is_the_recommended_recipe() -> None:
-    assert plain(build_config().plugins) == RECIPES["recommended"]()
-    assert plain(build_config(recipe="recommended").plugins) == RECIPES["recommended"]()
+    assert plain(build_config().plugins) == RECIPES["recommended"]({})
+    assert plain(build_config(recipe="recommended").plugins) == RECIPES["recommended"]({})
 
 
 def test_all_off_is_nothing() -> None:

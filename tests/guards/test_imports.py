@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted(path for folder in ("core", "kernels", "plugins") for path in (ROOT / folder).rglob("*.py"))
 
 LAYERS = (
-    ("config", "errors", "hooks", "interfaces", "plan", "records", "registry", "sampling_params"),
+    ("config", "errors", "hooks", "interfaces", "plan", "recipes", "records", "registry", "sampling_params"),
     ("model",),
     ("defaults", "engine"),
     ("gateway", "lab", "testing"),

@@ -6,13 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 from switchgear.kernels.cpu import build
-from switchgear.kernels.cpu.library import native
+from switchgear.kernels.cpu.library import native, usable
 
 
 @pytest.fixture
 def _no_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As on a machine where the native kernels were never built."""
-    native.cache_clear()
+    known = (usable, native)
+    for function in known:
+        function.cache_clear()
     monkeypatch.setattr(build, "LIBRARY", "absent.so")
     yield
-    native.cache_clear()
+    for function in known:
+        function.cache_clear()

@@ -19,8 +19,8 @@ import numpy as np
 from measure import Report, Stopwatch, Target, spread
 from no_model import VOCAB_SIZE, engine_without_model
 from switchgear import SamplingParams
-from switchgear.core.config import recommended
 from switchgear.core.engine.engine import Engine
+from switchgear.core.recipes import SCHEDULING
 
 TARGET_MS = 1.0
 PROMPT_LENGTHS = (200, 300)
@@ -60,7 +60,7 @@ def decoding_engine(num_requests: int, num_steps: int) -> Engine:
     lengths = generator.integers(*PROMPT_LENGTHS, num_requests).tolist()
     max_model_len = PROMPT_LENGTHS[1] + num_requests + num_steps
     engine, _ = engine_without_model(
-        recommended(),
+        SCHEDULING,
         kv_tokens=(max_model_len + 16) * num_requests,
         max_model_len=max_model_len,
         max_num_seqs=num_requests,

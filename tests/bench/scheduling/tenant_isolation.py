@@ -16,7 +16,7 @@ import numpy as np
 from measure import Report, Target
 from no_model import VOCAB_SIZE, engine_without_model
 from switchgear import SamplingParams
-from switchgear.core.config import recommended
+from switchgear.core.recipes import SCHEDULING
 from switchgear.plugins.prefix_cache import CachedPool
 
 PROMPT_LENGTH = 1024
@@ -49,7 +49,7 @@ def main() -> int:
 def asked_in_turn(scope: str, tenants: tuple[str, str]) -> tuple[int, int, int]:
     """The same prompt from each tenant: tokens computed for the first and for the second, blocks found."""
     engine, executor = engine_without_model(
-        {**recommended(), "prefix_cache": {"scope": scope}},
+        {**SCHEDULING, "prefix_cache": {"scope": scope}},
         kv_tokens=4 * PROMPT_LENGTH,
         max_model_len=2 * PROMPT_LENGTH,
     )

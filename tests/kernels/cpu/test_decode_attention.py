@@ -8,7 +8,8 @@ import pytest
 import torch
 from switchgear.core.model import ops
 from switchgear.kernels.cpu import decode_attention, write_kv
-from switchgear.kernels.cpu.library import ELEMENTS, Library
+from switchgear.kernels.cpu.elements import ELEMENTS
+from switchgear.kernels.cpu.library import Library
 
 from .paged_attention import attend_paged
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from switchgear.kernels.cpu.library import ELEMENTS, Library
+from switchgear.kernels.cpu.elements import ELEMENTS
+from switchgear.kernels.cpu.library import Library
 from switchgear.kernels.cpu.linear import linear, pack
 
 LEVELS = ["avx2", "avx512", "avx512_bf16"]

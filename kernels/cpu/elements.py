@@ -1,0 +1,7 @@
+"""Element types by the numbers that the native library has for them."""
+
+from __future__ import annotations
+
+import torch
+
+ELEMENTS = {torch.bfloat16: 0, torch.float32: 1, torch.float64: 2}

@@ -1,0 +1,59 @@
+"""What the recipes hold on which machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from switchgear.core import recipes
+from switchgear.core.config import build_config, plain
+
+SCHEDULING = {"continuous_batching": {}, "paged_kv": {}, "prefix_cache": {}, "chunked_prefill": {}}
+NATIVE = {"flash_attention": {}, "native_cpu": {}}
+
+
+@pytest.fixture(autouse=True)
+def _a_cpu_with_native_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recipes, "GPU_DEVICES", ())
+    monkeypatch.setattr(recipes, "lack_of", lambda plugin: "")
+
+
+def held(*overrides: str, **sections: Any) -> dict[str, Any]:
+    return plain(build_config(overrides=overrides, sections=sections).plugins)
+
+
+def test_native_kernels_are_recommended_on_a_cpu_that_has_them() -> None:
+    assert held() == SCHEDULING | NATIVE == held("model.device=cpu") == held(model={"dtype": "float32"})
+
+
+@pytest.mark.parametrize("override", ["model.device=cuda", "model.dtype=float16"])
+def test_they_are_not_where_they_would_refuse(override: str) -> None:
+    assert held(override) == SCHEDULING
+
+
+def test_they_are_not_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recipes, "lack_of", lambda plugin: f"{plugin} is not built")
+    assert held() == SCHEDULING
+
+
+def test_a_gpu_that_the_machine_has_is_left_to_the_kernels_for_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "nvidiactl").touch()
+    monkeypatch.setattr(recipes, "GPU_DEVICES", (tmp_path / "nvidiactl",))
+    assert held() == SCHEDULING
+    assert held("model.device=cpu") == SCHEDULING | NATIVE
+
+
+def test_what_is_recommended_can_be_set_and_switched_off() -> None:
+    config = build_config(overrides=["plugins.flash_attention.backend=sdpa"], off=["native_cpu"])
+    assert plain(config.plugins) == SCHEDULING | {"flash_attention": {"backend": "sdpa"}}
+
+
+def test_what_the_machine_lacks_is_known_without_pytorch() -> None:
+    code = "import sys; from switchgear.core.config import build_config; build_config(); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
