@@ -51,7 +51,11 @@ class PagedKV:
 
 
 class Blocks:
-    """The blocks of one group of layers. A block is free when nobody holds a reference to it."""
+    """The blocks of one group of layers. A block is free when nobody holds a reference to it.
+
+    Those that were given up last are taken first, in the order that they had: their memory is in caches, and the system
+    has handed it out already.
+    """
 
     def __init__(self, num_blocks: int) -> None:
         self.free = deque(range(num_blocks))
@@ -67,13 +71,13 @@ class Blocks:
             if block != NOT_HELD:
                 self.num_references[block] += 1
 
-    def drop(self, blocks: Iterable[int]) -> None:
-        for block in blocks:
+    def drop(self, blocks: Sequence[int]) -> None:
+        for block in reversed(blocks):
             if block == NOT_HELD:
                 continue
             self.num_references[block] -= 1
             if not self.num_references[block]:
-                self.free.append(block)
+                self.free.appendleft(block)
 
 
 @dataclass(slots=True)

@@ -151,7 +151,7 @@ class Decoder:
         """turn: cos and sin at the step's positions, `[T, R / 2]`."""
         spec, cache = layer.spec, attention.cache
         qkv = layer.qkv(x).view(len(x), -1, spec.head_size)
-        q, k, v = torch.split(qkv, [spec.num_heads, spec.num_kv_heads, spec.num_kv_heads], dim=1)
+        q, k, v = qkv.split_with_sizes((spec.num_heads, spec.num_kv_heads, spec.num_kv_heads), 1)
         q, k = self._norm_heads(q, layer.q_norm), self._norm_heads(k, layer.k_norm)
         if turn is not None and attention.slots is not None and self.ops.rope_and_cache is not None:
             q = self.ops.rope_and_cache(q, k, v, *turn, cache.k, cache.v, attention.slots)

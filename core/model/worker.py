@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 
 from ..errors import ConfigError, ModelError, PluginError
@@ -349,8 +350,14 @@ def stored_bytes(codec: KVCodec, head_size: int) -> int:
 
 
 def lazy_zeros(shape: Sequence[int], dtype: torch.dtype, device: str) -> torch.Tensor:
-    """Zeros; on a CPU the system hands out their pages when first written, so that an unused pool costs no memory."""
+    """Zeros; on a CPU the system hands out their pages when first written, so that an unused pool costs no memory.
+
+    It is asked for large pages: a small one for every new block of KV costs more than what is written into it.
+    """
     if device != "cpu":
         return torch.zeros(*shape, dtype=dtype, device=device)
-    count = int(np.prod(shape)) * dtype.itemsize
-    return torch.from_numpy(np.zeros(count, dtype=np.uint8)).view(dtype).view(*shape)
+    count = math.prod(shape)
+    memory = mmap.mmap(-1, max(1, count * dtype.itemsize), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=dtype, count=count).view(*shape)

@@ -1,49 +1,14 @@
 // Attention of single queries, with the softmax taken as the scores come: 32 keys, all heads, the next 32 keys.
 #pragma once
 
-#include "act_mul.h"
 #include "attention.h"
+#include "softmax_lanes.h"
 
 namespace {
 
 constexpr int64_t TILE = 32;
 // Query heads of one KV head that are computed together, so that its keys are widened once for all of them.
 constexpr int MAX_HEADS = 4;
-
-template <class T>
-struct WideOf {
-  using Type = float;
-};
-
-template <>
-struct WideOf<double> {
-  using Type = double;
-};
-
-template <class T>
-using Wide = typename WideOf<T>::Type;
-
-template <class T>
-inline Floats exp_lanes(Floats x) {
-  return exp_of<T>(x);
-}
-
-template <class T>
-inline Doubles exp_lanes(Doubles x) {
-  for (int64_t lane = 0; lane < NUM_LANES<double>; ++lane) x[lane] = __builtin_exp(x[lane]);
-  return x;
-}
-
-// cap * tanh(x / cap), in a form that nothing overflows.
-template <class T>
-inline Lanes<T> capped(Lanes<T> x, Wide<T> cap) {
-  Lanes<T> size = x;
-  for (int64_t lane = 0; lane < NUM_LANES<T>; ++lane) size[lane] = x[lane] < 0 ? x[lane] : -x[lane];
-  const Lanes<T> shrunk = exp_lanes<T>(size * (2 / cap));
-  Lanes<T> value = cap * (1 - shrunk) / (1 + shrunk);
-  for (int64_t lane = 0; lane < NUM_LANES<T>; ++lane) value[lane] = x[lane] < 0 ? -value[lane] : value[lane];
-  return value;
-}
 
 // Where the keys of a tile, and their values, begin.
 template <class T>

@@ -39,8 +39,10 @@ def decode_attention(
     num_slots, num_kv_heads = k_cache.shape[1:3]
     assert num_heads % num_kv_heads == 0 and k_cache.shape == v_cache.shape and k_cache.shape[3] == head_size
     assert q.stride(2) == 1 and out.shape == q.shape and out.dtype == q.dtype == k_cache.dtype == v_cache.dtype
-    assert all(x.is_contiguous() for x in (k_cache, v_cache, out, block_table, tasks, merges, states))
-    assert len(states) >= len(tasks)
+    assert k_cache.is_contiguous() and v_cache.is_contiguous() and out.is_contiguous() and states.is_contiguous()
+    assert block_table.is_contiguous() and tasks.is_contiguous() and merges.is_contiguous()
+    num_tasks = tasks.shape[0]
+    assert states.shape[0] >= num_tasks
     library.functions.switchgear_decode(
         q.data_ptr(),
         q.stride(0),
@@ -54,9 +56,9 @@ def decode_attention(
         block_table.data_ptr(),
         block_table.shape[1],
         tasks.data_ptr(),
-        len(tasks),
+        num_tasks,
         merges.data_ptr(),
-        len(merges),
+        merges.shape[0],
         states.data_ptr(),
         out.data_ptr(),
         num_heads,

@@ -21,6 +21,7 @@ inline void store_lanes(float* place, Floats value) { _mm512_storeu_ps(place, va
 inline void store_lanes(double* place, Doubles value) { _mm512_storeu_pd(place, value); }
 inline float sum_of(Floats value) { return _mm512_reduce_add_ps(value); }
 inline double sum_of(Doubles value) { return _mm512_reduce_add_pd(value); }
+inline float largest_in(Floats value) { return _mm512_reduce_max_ps(value); }
 
 inline Floats widened(__m256i halves) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
@@ -62,6 +63,11 @@ inline float sum_of(Floats value) {
   return sum;
 }
 inline double sum_of(Doubles value) { return (value[0] + value[1]) + (value[2] + value[3]); }
+inline float largest_in(Floats value) {
+  float largest = value[0];
+  for (int lane = 1; lane < 8; ++lane) largest = value[lane] > largest ? value[lane] : largest;
+  return largest;
+}
 
 inline Floats load_lanes(const BFloat16* place) {
   const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(place));
@@ -93,6 +99,14 @@ inline Floats power_of_two(Floats n) {
 inline Floats rough_reciprocal(Floats x) { return _mm256_rcp_ps(x); }
 
 #endif
+
+inline Doubles larger_of(Doubles a, Doubles b) { return a > b ? a : b; }
+inline double largest_in(Doubles value) {
+  double largest = value[0];
+  for (int lane = 1; lane < int(sizeof(Doubles) / sizeof(double)); ++lane)
+    largest = value[lane] > largest ? value[lane] : largest;
+  return largest;
+}
 
 inline float root_of(float x) { return __builtin_sqrtf(x); }
 inline double root_of(double x) { return __builtin_sqrt(x); }

@@ -46,6 +46,13 @@ SIGNATURES = {
         *(c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_double, c_double),
         *(c_int32, c_int32, c_int32),
     ),
+    "switchgear_prefill_tile_size": (c_int64, c_int64, c_int64, c_int32, c_int32),
+    "switchgear_prefill_num_queries": (c_int64, c_int64, c_int64, c_int32),
+    "switchgear_prefill": (
+        *(None, c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_int64, c_void_p, c_int64),
+        *(c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_int64),
+        *(c_double, c_double, c_int32, c_int32, c_int32),
+    ),
     "switchgear_write_kv": (
         *(None, c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_int64, c_int64, c_int32),
     ),

@@ -20,11 +20,10 @@ def rms_norm(
     library = native()
     num_rows, size = x.shape
     assert weight.shape == (size,) and weight.is_contiguous() and x.stride(1) == 1
-    out = x.new_empty(x.shape)
-    total = x
+    out, total = torch.empty_like(x), x
     if residual is not None:
         assert residual.shape == x.shape and residual.dtype == x.dtype and residual.stride(1) == 1
-        total = x.new_empty(x.shape)
+        total = torch.empty_like(x)
     library.functions.switchgear_rms_norm(
         x.data_ptr(),
         x.stride(0),

@@ -65,11 +65,11 @@ class FlashAttention:
                 refusal = native.refusal(codec, device)
                 if refusal is not None:
                     return refusal
-                lack = sdpa.refusal(layer, device)
-                if lack is not None:
-                    reason += f", for long rows too, since {'; '.join(lack.reasons)}"
-                fused = sdpa.FusedAttention(layer, codec, device.dtype, reason)
-                return native.NativeAttention(layer, fused, lack is not None, reason)
+                fused = None
+                if native.is_slower_than_pytorch(device.dtype) and sdpa.refusal(layer, device) is None:
+                    fused = sdpa.FusedAttention(layer, codec, device.dtype, reason)
+                    reason += ", and PyTorch's for long rows, which has AMX"
+                return native.NativeAttention(layer, device.dtype, fused, reason)
             case _:
                 from . import sdpa
 

@@ -57,7 +57,9 @@ def test_blocks_need_not_lie_together() -> None:
         pool.grow(row, 4)
     for row in (1, 3, 5):
         pool.release(row)
-    assert pool.grow(9, 12) == Slots(((1, 3, 5),))
+    assert pool.grow(9, 12) == Slots(((5, 3, 1),)), "what was given up last comes first"
+    pool.release(9)
+    assert pool.grow(10, 12) == Slots(((5, 3, 1),)), "in the order that it had"
 
 
 def test_every_group_has_the_same_blocks() -> None:

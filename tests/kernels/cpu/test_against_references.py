@@ -15,7 +15,7 @@ from switchgear.kernels.cpu.elements import ELEMENTS
 from switchgear.kernels.cpu.library import Library
 from switchgear.kernels.cpu.linear import linear, pack
 
-from .paged_attention import attend_paged, attention_cases
+from .paged_attention import attend_paged, attend_prefill, attention_cases, prefill_cases
 
 FOLDER = Path(__file__).resolve().parents[3] / "kernels" / "cpu"
 NO_KERNELS = {"__init__", "build", "build_step", "elements", "library", "memory"}
@@ -97,6 +97,7 @@ CASES = {
     "act_mul": act_mul_cases,
     "linear": linear_cases,
     "decode_attention": attention_cases,
+    "prefill_attention": prefill_cases,
     "write_kv": write_kv_cases,
     "rope_and_cache": rope_and_cache_cases,
     "argmax": argmax_cases,
@@ -121,6 +122,7 @@ def written(write: Callable[..., Any], *, heads_first: bool = False) -> Callable
 
 KERNEL_CALLS: Mapping[str, Callable[..., Any]] = {
     "decode_attention": attend_paged,
+    "prefill_attention": attend_prefill,
     "write_kv": written(KERNELS["write_kv"].write_kv),
     "rope_and_cache": written(KERNELS["rope_and_cache"].rope_and_cache),
 }
