@@ -1,38 +1,9 @@
 // Attention of single queries, with the softmax taken as the scores come: 32 keys, all heads, the next 32 keys.
 #pragma once
 
-#include "attention.h"
-#include "softmax_lanes.h"
+#include "attention_pairs.h"
 
 namespace {
-
-constexpr int64_t TILE = 32;
-// Query heads of one KV head that are computed together, so that its keys are widened once for all of them.
-constexpr int MAX_HEADS = 4;
-
-// Where the keys of a tile, and their values, begin.
-template <class T>
-struct Keys {
-  const T* k[TILE];
-  const T* v[TILE];
-  int64_t count;
-
-  // Of the keys from `first` on, which memory is asked for at once, all heads: no processor foresees where blocks lie.
-  void find(const Decode& call, const int64_t* blocks, int64_t first, int64_t end) {
-    constexpr int64_t LINE = 64 / sizeof(T);
-    count = first < end ? smaller(TILE, end - first) : 0;
-    for (int64_t key = 0; key < count; ++key) {
-      const int64_t place = blocks[(first + key) / call.block_size] * call.block_stride +
-                            (first + key) % call.block_size * call.slot_stride;
-      k[key] = static_cast<const T*>(call.k) + place;
-      v[key] = static_cast<const T*>(call.v) + place;
-      for (int64_t i = 0; i < call.slot_stride; i += LINE) {
-        __builtin_prefetch(k[key] + i);
-        __builtin_prefetch(v[key] + i);
-      }
-    }
-  }
-};
 
 // Adds `N` vectors of each value, from element `i` on, to the sums of R heads.
 template <class T, int R, int N>
@@ -55,7 +26,7 @@ inline __attribute__((always_inline)) void add_values(const Keys<T>& keys, const
 
 // R query heads of one KV head over a tile of keys. `state`: of the first of them.
 template <class T, int R>
-void attend_heads(const Decode& call, const Keys<T>& keys, Wide<T>* state, int64_t offset) {
+void attend_heads(const Decode& call, const Keys<T>& keys, const Keys<T>& next, Wide<T>* state, int64_t offset) {
   const int64_t padded = padded_size(call.size);
   Wide<T> scores[R][TILE];
   Wide<T>* queries[R];
@@ -68,6 +39,7 @@ void attend_heads(const Decode& call, const Keys<T>& keys, Wide<T>* state, int64
   }
   for (int64_t key = 0; key < keys.count; ++key) {
     const T* k = keys.k[key] + offset;
+    if (offset == 0) next.fetch(key, call.slot_stride);
     Lanes<T> products[R];
     for (int r = 0; r < R; ++r) products[r] = set_lanes(Wide<T>(0));
     int64_t i = 0;
@@ -105,6 +77,17 @@ void attend_heads(const Decode& call, const Keys<T>& keys, Wide<T>* state, int64
     add_values<T, R, 1>(keys, scores, sums, shrink, offset, i, smaller(NUM_LANES<T>, call.size - i));
 }
 
+// Heads of a task that are computed together.
+template <class T, int R>
+void attend(const Decode& call, const Keys<T>& keys, const Keys<T>& next, const T* q, Wide<T>* state, int64_t offset) {
+#ifdef __AVX512BF16__
+  if constexpr (sizeof(T) == sizeof(BFloat16)) {
+    if (call.size % PAIRED == 0) return attend_pairs<R>(call, keys, next, q, state, offset);
+  }
+#endif
+  attend_heads<T, R>(call, keys, next, state, offset);
+}
+
 template <class T>
 void attend_task(const void* context, int64_t index) {
   const Decode& call = *static_cast<const Decode*>(context);
@@ -132,11 +115,12 @@ void attend_task(const void* context, int64_t index) {
       const int64_t count = smaller(MAX_HEADS, (kv_head + 1) * group - head);
       Wide<T>* state = states + head * state_length;
       const int64_t offset = kv_head * call.kv_head_stride;
+      const T* q = static_cast<const T*>(call.q) + task[0] * call.token_stride + head * call.head_stride;
       switch (count) {
-        case 1: attend_heads<T, 1>(call, keys, state, offset); break;
-        case 2: attend_heads<T, 2>(call, keys, state, offset); break;
-        case 3: attend_heads<T, 3>(call, keys, state, offset); break;
-        default: attend_heads<T, MAX_HEADS>(call, keys, state, offset);
+        case 1: attend<T, 1>(call, keys, next, q, state, offset); break;
+        case 2: attend<T, 2>(call, keys, next, q, state, offset); break;
+        case 3: attend<T, 3>(call, keys, next, q, state, offset); break;
+        default: attend<T, MAX_HEADS>(call, keys, next, q, state, offset);
       }
       head += count;
     }

@@ -20,7 +20,12 @@ struct Kernel {
 
     const BFloat16* weight = tile.weight;
     const int64_t num_pairs = tile.num_inputs / 2;
-    for (int64_t pair = 0; pair < num_pairs; ++pair, weight += P * 32) add_pair<R, P>(sums, weight, tile, pair, false);
+    const char* ahead = tile.ahead;
+    for (int64_t pair = 0; pair < num_pairs; ++pair, weight += P * 32, ahead += tile.ahead_step) {
+      _mm_prefetch(ahead, _MM_HINT_T0);
+      _mm_prefetch(ahead + 64, _MM_HINT_T0);
+      add_pair<R, P>(sums, weight, tile, pair, false);
+    }
     if (tile.num_inputs % 2) add_pair<R, P>(sums, weight, tile, num_pairs, true);
 
     for (int r = 0; r < R; ++r)

@@ -8,6 +8,8 @@
 
 namespace {
 
+constexpr int64_t AHEAD = 6144;  // bytes
+
 template <class Kernel>
 struct Tile {
   using Element = typename Kernel::Element;
@@ -24,6 +26,8 @@ struct Tile {
   Element* out;
   int64_t out_stride;
   int64_t num_outputs;  // that exist, of the P * 16
+  const char* ahead;    // weights that are wanted soon
+  int64_t ahead_step;   // bytes of them to ask for with each pair of inputs
 };
 
 template <class Kernel, int R>
@@ -70,11 +74,19 @@ void run_group(const LinearCall& call, int64_t index) {
     tile.weight = weight + input * num_panels * PANEL;
     tile.is_first = input == 0;
     tile.is_last = input + Kernel::BLOCK >= linear.num_inputs;
+    // Each pass over a block brings its part of the next one, which follows in memory: left to the last pass, memory
+    // would be idle in the others. A single pass looks a little ahead of itself, further than the processor does.
+    const int64_t num_passes = blocks_of(last_row - first_row, Kernel::MAX_ROWS);
+    const int64_t pair_bytes = num_panels * PANEL * 2 * sizeof(Element);
+    const int64_t block_bytes = tile.num_inputs / 2 * pair_bytes;
+    tile.ahead = reinterpret_cast<const char*>(tile.weight) + (num_passes > 1 ? block_bytes : AHEAD);
+    tile.ahead_step = pair_bytes / num_passes;
     for (int64_t row = first_row; row < last_row; row += Kernel::MAX_ROWS) {
       tile.x = x + row * call.x_stride + input;
       tile.sums = sums + (row - first_row) * GROUP;
       tile.out = out + row * call.out_stride;
       run_tile_of<Kernel>(tile, smaller(Kernel::MAX_ROWS, last_row - row), num_panels);
+      tile.ahead += block_bytes / num_passes;
     }
   }
 }

@@ -32,10 +32,12 @@ def main() -> int:
     parser = measure.options(__doc__, num_runs=5, has_model=True)
     parser.add_argument("--requests", type=int, default=128, help="a multiple of --slots (%(default)s)")
     parser.add_argument("--slots", type=int, default=8, help="sequences at once (%(default)s)")
+    parser.add_argument("--on", action="append", default=[], metavar="NAME", help="a plugin on both sides")
     args = parser.parse_args()
     measure.require_quiet(args)
 
-    llms = {name: open_arm(args, plugins) for name, plugins in PLUGINS.items()}
+    shared: Plugins = {name: {} for name in args.on}
+    llms = {name: open_arm(args, {**plugins, **shared}) for name, plugins in PLUGINS.items()}
     generator = np.random.default_rng(0)
     lengths = generator.integers(*PROMPT_LENGTHS, args.requests, endpoint=True).tolist()
     vocab_size = llms["static"].tokenizer.vocab_size
