@@ -42,11 +42,11 @@ serve: setup  ## serve the same model with OpenAI's API on 127.0.0.1:8000
 
 test: setup  ## run the whole suite
 	@echo "test: the whole suite"
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n auto
 
 test-fast: setup  ## run the suite without the slow tests
 	@echo "test: the suite without the slow tests"
-	@$(BIN)/python -m pytest -m "not slow"
+	@$(BIN)/python -m pytest -n auto -m "not slow"
 
 check: setup  ## format, lint, types and the design guards
 	@echo "check: format"

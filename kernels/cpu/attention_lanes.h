@@ -79,7 +79,8 @@ void attend_heads(const Decode& call, const Keys<T>& keys, const Keys<T>& next, 
 
 // Heads of a task that are computed together.
 template <class T, int R>
-void attend(const Decode& call, const Keys<T>& keys, const Keys<T>& next, const T* q, Wide<T>* state, int64_t offset) {
+void attend(const Decode& call, const Keys<T>& keys, const Keys<T>& next, [[maybe_unused]] const T* q, Wide<T>* state,
+            int64_t offset) {
 #ifdef __AVX512BF16__
   if constexpr (sizeof(T) == sizeof(BFloat16)) {
     if (call.size % PAIRED == 0) return attend_pairs<R>(call, keys, next, q, state, offset);

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 from switchgear.core.cli import bisect
 from switchgear.core.errors import ConfigError
+from switchgear.core.recipes import SCHEDULING
 
 from ..lab.planted_faults import RunnerHere
 from .ended import Install
 from .test_ablate import FAULTY
 
-OPTIONS = ("--recipe", "recommended", "--dtype", "float32", "--set", "engine.kv_bytes=8000000")
+SCHEDULERS = [word for name in SCHEDULING for word in ("--on", name)]
+OPTIONS = ("--recipe", "all_off", *SCHEDULERS, "--dtype", "float32", "--set", "engine.kv_bytes=8000000")
 
 
 def run(model: Path, *more: str) -> int:

@@ -27,14 +27,24 @@ def test_the_plan_is_the_one_that_an_engine_has(command: RunCommand, tiny_model:
 
 def test_what_has_no_effect_is_refused_with_its_reason(command: RunCommand, tiny_model: Path, install: Install) -> None:
     install("picky", REFUSES)
-    ended = command("plan", "--model", tiny_model, "--on", "picky")
+    ended = command("plan", "--model", tiny_model, "--recipe", "all_off", "--on", "picky")
     assert (ended.code, ended.out, ended.err.count("\n")) == (1, "", 1)
     assert ended.err.startswith("error: plugin 'picky' is on and has no effect here: it wants another processor")
 
 
 def test_what_may_degrade_is_planned_with_exit_code_3(command: RunCommand, tiny_model: Path, install: Install) -> None:
     install("picky", REFUSES)
-    asked = ("plan", "--model", tiny_model, "--on", "picky", "--set", "engine.allow_degrade=true")
+    asked = (
+        "plan",
+        "--model",
+        tiny_model,
+        "--recipe",
+        "all_off",
+        "--on",
+        "picky",
+        "--set",
+        "engine.allow_degrade=true",
+    )
     ended = command(*asked)
     assert (ended.code, ended.err) == (3, "")
     assert ended.out.endswith("degraded  picky: it wants another processor\n")

@@ -49,13 +49,13 @@ def test_it_writes_a_cost_model_and_a_config(
     assert 0 < model.seconds(StepCounts.decode(1, 20)) < model.seconds(StepCounts.prefill(400))
     config = build_config(config_file)
     assert f"engine.max_num_seqs={config.engine.max_num_seqs}" in text
-    assert [plugin.name for plugin in config.plugins][-1] == "chunked_prefill"
+    assert "chunked_prefill" in [plugin.name for plugin in config.plugins]
 
 
 def test_json_has_everything(given: list[str | Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*given, "--json", "--ttft", "1e-9") == 0
     table: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert CostModel.from_json(table).name.endswith("continuous_batching, paged_kv, prefix_cache, chunked_prefill")
+    assert CostModel.from_json(table).name.partition("; ")[2].startswith("continuous_batching, paged_kv, prefix_cache")
     measured = table["profile"]
     assert {point["kind"] for point in measured["points"]} == {"decode", "prefill", "mixed"}
     assert measured["fit"]["held_out"]["num_points"] > 3

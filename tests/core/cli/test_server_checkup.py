@@ -13,7 +13,7 @@ from .ended import RunCommand
 
 
 def test_a_running_server_is_walked_through(command: RunCommand, tiny_model: Path) -> None:
-    with serving(tiny_model) as served:
+    with serving(tiny_model, "--recipe", "all_off", "--on", "paged_kv", "--on", "prefix_cache") as served:
         body = {"model": str(tiny_model), "prompt": "one two three", "max_tokens": 4, "temperature": 0}
         for _ in range(3):
             assert httpx2.post(f"{served.url}/v1/completions", json=body, timeout=60.0).status_code == 200

@@ -23,8 +23,8 @@ from switchgear.core.lab.study import Study
 
 from .simulated_runner import ANSWERS, SimulatedRunner, study_of
 
-RECOMMENDED = build_config(recipe="recommended")
 FACTORS = {"continuous_batching": 2.0, "paged_kv": 1.1, "prefix_cache": 1.5, "chunked_prefill": 0.8}
+SCHEDULERS = build_config(sections={"plugins": {name: {} for name in FACTORS}})
 
 
 def product(on: frozenset[str]) -> float:
@@ -59,7 +59,7 @@ def interaction(analysis: Analysis, *switches: str) -> Interaction:
 
 
 def test_planted_effects_are_found_within_the_precision(tmp_path: Path) -> None:
-    study, plans = study_of(RECOMMENDED, "leave-one-out", precision=0.05, budget=1e6)
+    study, plans = study_of(SCHEDULERS, "leave-one-out", precision=0.05, budget=1e6)
     analysis = ablate(tmp_path / "out", SimulatedRunner(product), study, plans)
     assert analysis.ended.startswith("precision")
     assert analysis.num_blocks >= MIN_BLOCKS
@@ -71,7 +71,7 @@ def test_planted_effects_are_found_within_the_precision(tmp_path: Path) -> None:
 
 
 def test_a_switch_that_others_require_has_an_effect_alone_and_with_them(tmp_path: Path) -> None:
-    study, plans = study_of(RECOMMENDED, "leave-one-out", budget=1e6)
+    study, plans = study_of(SCHEDULERS, "leave-one-out", budget=1e6)
     analysis = ablate(tmp_path / "out", SimulatedRunner(product, noise=0), study, plans)
     alone, together = effect(analysis, "paged_kv"), effect(analysis, "paged_kv + prefix_cache")
     assert (alone.arm, alone.against) == ("without prefix_cache", "without paged_kv, prefix_cache")
@@ -89,10 +89,10 @@ def test_a_planted_interaction_is_recovered(design: str, tmp_path: Path) -> None
 
     refused = {
         name: "requires paged_kv"
-        for name in study_of(RECOMMENDED, design)[1]
+        for name in study_of(SCHEDULERS, design)[1]
         if "prefix_cache" in name and "paged_kv" not in name
     }
-    study, plans = study_of(RECOMMENDED, design, refused=refused, budget=1e6, precision=0.02)
+    study, plans = study_of(SCHEDULERS, design, refused=refused, budget=1e6, precision=0.02)
     analysis = ablate(tmp_path / "out", SimulatedRunner(factor), study, plans)
     found = interaction(analysis, "prefix_cache", "chunked_prefill")
     assert found.low < 0.7 < found.high
@@ -104,7 +104,7 @@ def test_a_planted_interaction_is_recovered(design: str, tmp_path: Path) -> None
 
 
 def test_a_fraction_finds_main_effects_and_says_what_it_cannot_tell(tmp_path: Path) -> None:
-    study, plans = study_of(RECOMMENDED, "fractional", budget=1e6)
+    study, plans = study_of(SCHEDULERS, "fractional", budget=1e6)
     assert len(study.design.arms) == 8
     analysis = ablate(tmp_path / "out", SimulatedRunner(product, noise=0), study, plans)
     for switch, factor in FACTORS.items():
@@ -115,7 +115,7 @@ def test_a_fraction_finds_main_effects_and_says_what_it_cannot_tell(tmp_path: Pa
 
 def test_options_are_compared_with_the_value_they_have(tmp_path: Path) -> None:
     key = "plugins.paged_kv.block_size"
-    study, plans = study_of(RECOMMENDED, "options", vary={key: [8, 32]}, budget=1e6)
+    study, plans = study_of(SCHEDULERS, "options", vary={key: [8, 32]}, budget=1e6)
     analysis = ablate(tmp_path / "out", SimulatedRunner(noise=0), study, plans)
     assert {found.switch for found in analysis.effects} == {f"{key}=8", f"{key}=32"}
     assert {found.against for found in analysis.effects} == {"all on"}
@@ -130,7 +130,7 @@ def test_cold_and_warm_caches_are_a_factor(tmp_path: Path) -> None:
             self.factor = lambda on: 3.0 if is_faster else 1.0
             return super().measure(config, workload, warm=warm, timeout=timeout)
 
-    study, plans = study_of(RECOMMENDED, "leave-one-out", caches=("cold", "warm"), budget=1e6)
+    study, plans = study_of(SCHEDULERS, "leave-one-out", caches=("cold", "warm"), budget=1e6)
     analysis = ablate(tmp_path / "out", Warms(noise=0.01), study, plans)
     assert not effect(analysis, "prefix_cache").is_significant
     assert effect(analysis, "prefix_cache", cache="warm").ratio == pytest.approx(3, rel=0.05)
@@ -147,7 +147,7 @@ def runs_of(path: Path) -> list[Row]:
 
 
 def test_every_block_has_every_arm_in_an_order_of_its_own_between_anchors(tmp_path: Path) -> None:
-    study, plans = study_of(RECOMMENDED, "full", budget=1e6)
+    study, plans = study_of(SCHEDULERS, "full", budget=1e6)
     ablate(tmp_path / "out", SimulatedRunner(), study, plans)
     blocks: dict[int, list[str]] = {}
     for row in runs_of(tmp_path / "out"):
@@ -166,7 +166,7 @@ def test_a_block_in_which_the_machine_moved_is_void_and_does_not_count(tmp_path:
         # within the second block of six runs
         return 1.0 if number < 8 else 0.7
 
-    study, plans = study_of(RECOMMENDED, "leave-one-out", budget=1e6)
+    study, plans = study_of(SCHEDULERS, "leave-one-out", budget=1e6)
     analysis = ablate(tmp_path / "out", SimulatedRunner(product, noise=0.001, drift=drift), study, plans)
     assert list(analysis.voided) == [1]
     assert "moved by 4" in analysis.voided[1]
@@ -174,7 +174,7 @@ def test_a_block_in_which_the_machine_moved_is_void_and_does_not_count(tmp_path:
 
 
 def test_a_machine_that_never_holds_still_is_given_up(tmp_path: Path) -> None:
-    study, plans = study_of(RECOMMENDED, "leave-one-out", budget=1e6)
+    study, plans = study_of(SCHEDULERS, "leave-one-out", budget=1e6)
     runner = SimulatedRunner(drift=lambda number: 1.05**number)
     with pytest.raises(ConfigError, match="no block was measured to its end, drift: 4 blocks in a row were void"):
         ablate(tmp_path / "out", runner, study, plans)
@@ -185,7 +185,7 @@ def test_a_machine_that_never_holds_still_is_given_up(tmp_path: Path) -> None:
 
 def test_no_run_is_begun_that_the_budget_does_not_see_the_end_of(tmp_path: Path) -> None:
     # a block of six runs takes 60 s, a check 1 s
-    study, plans = study_of(RECOMMENDED, "leave-one-out", budget=200, precision=0.001)
+    study, plans = study_of(SCHEDULERS, "leave-one-out", budget=200, precision=0.001)
     runner = SimulatedRunner()
     analysis = ablate(tmp_path / "out", runner, study, plans)
     assert analysis.num_blocks == 3
@@ -194,7 +194,7 @@ def test_no_run_is_begun_that_the_budget_does_not_see_the_end_of(tmp_path: Path)
 
 
 def test_a_budget_of_less_than_a_block_is_an_error_that_keeps_what_there_is(tmp_path: Path) -> None:
-    study, plans = study_of(RECOMMENDED, "leave-one-out", budget=35)
+    study, plans = study_of(SCHEDULERS, "leave-one-out", budget=35)
     runner = SimulatedRunner()
     with pytest.raises(ConfigError, match="budget: a run takes about 10 s and 5 s are left"):
         ablate(tmp_path / "out", runner, study, plans)
@@ -203,7 +203,7 @@ def test_a_budget_of_less_than_a_block_is_an_error_that_keeps_what_there_is(tmp_
 
 def test_a_line_for_each_run_says_what_is_left(tmp_path: Path) -> None:
     lines: list[str] = []
-    study, plans = study_of(RECOMMENDED, "leave-one-out", budget=1000)
+    study, plans = study_of(SCHEDULERS, "leave-one-out", budget=1000)
     ablate(tmp_path / "out", SimulatedRunner(noise=0), study, plans, say=lines.append)
     assert lines[0] == "block 1, run 1 of 6: all on, cold: 1.00 s, 100.0 output tokens/s; about 5 min left"
     assert len([line for line in lines if line.startswith("block")]) == len(runs_of(tmp_path / "out"))
@@ -225,7 +225,7 @@ class Dies(SimulatedRunner):
 
 def test_a_killed_run_goes_on_and_a_torn_line_is_dropped(tmp_path: Path) -> None:
     path = tmp_path / "out"
-    study, plans = study_of(RECOMMENDED, "leave-one-out", budget=400, precision=0.001)
+    study, plans = study_of(SCHEDULERS, "leave-one-out", budget=400, precision=0.001)
     with pytest.raises(Killed):
         ablate(path, Dies(product), study, plans)
     with path.open("ab") as file:
@@ -241,7 +241,7 @@ def test_a_killed_run_goes_on_and_a_torn_line_is_dropped(tmp_path: Path) -> None
 
 
 def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
-    study, plans = study_of(RECOMMENDED, "leave-one-out", budget=1e6)
+    study, plans = study_of(SCHEDULERS, "leave-one-out", budget=1e6)
     first = ablate(tmp_path / "out", SimulatedRunner(product), study, plans)
     text = (tmp_path / "out").read_text()
     runner = SimulatedRunner(product)
@@ -251,23 +251,23 @@ def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
 
 
 def test_more_budget_goes_on_with_the_same_file(tmp_path: Path) -> None:
-    study, plans = study_of(RECOMMENDED, "leave-one-out", budget=130, precision=0.001)
+    study, plans = study_of(SCHEDULERS, "leave-one-out", budget=130, precision=0.001)
     ablate(tmp_path / "out", SimulatedRunner(product), study, plans)
-    study, plans = study_of(RECOMMENDED, "leave-one-out", budget=260, precision=0.001)
+    study, plans = study_of(SCHEDULERS, "leave-one-out", budget=260, precision=0.001)
     analysis = ablate(tmp_path / "out", SimulatedRunner(product), study, plans)
     assert analysis.num_blocks == 4
 
 
 def test_a_file_of_something_else_is_not_gone_on_with(tmp_path: Path) -> None:
-    study, plans = study_of(RECOMMENDED, "leave-one-out", budget=130)
+    study, plans = study_of(SCHEDULERS, "leave-one-out", budget=130)
     ablate(tmp_path / "out", SimulatedRunner(), study, plans)
-    study, plans = study_of(RECOMMENDED, "one-in", budget=130)
+    study, plans = study_of(SCHEDULERS, "one-in", budget=130)
     with pytest.raises(ConfigError, match=r'its design is "leave-one-out", this run\'s is "one-in"'):
         ablate(tmp_path / "out", SimulatedRunner(), study, plans)
 
 
 def test_another_plan_of_an_arm_is_not_gone_on_with(tmp_path: Path) -> None:
-    study, plans = study_of(RECOMMENDED, "leave-one-out", budget=130)
+    study, plans = study_of(SCHEDULERS, "leave-one-out", budget=130)
     ablate(tmp_path / "out", SimulatedRunner(), study, plans)
     changed = {**plans, "all on": Planned("", "another", "environment", ())}
     with pytest.raises(ConfigError, match=r"arm 'all on' had plan .* and has another now"):
@@ -280,7 +280,7 @@ def test_another_plan_of_an_arm_is_not_gone_on_with(tmp_path: Path) -> None:
 def test_every_arm_is_checked_and_one_that_breaks_its_class_is_named(tmp_path: Path) -> None:
     everything = frozenset(FACTORS)
     runner = SimulatedRunner(broken={everything: "position 3: token 1, everything-off has 2"})
-    study, plans = study_of(RECOMMENDED, "leave-one-out", budget=400)
+    study, plans = study_of(SCHEDULERS, "leave-one-out", budget=400)
     analysis = ablate(tmp_path / "out", runner, study, plans)
     assert all(arm.equality is not None for arm in analysis.arms)
     assert [arm.name for arm in analysis.broken] == ["all on"]
@@ -296,7 +296,7 @@ def test_an_answer_that_is_too_short_is_read_at_once(tmp_path: Path) -> None:
             return replace(measured, answers=(ANSWERS[0], replace(ANSWERS[1], token_ids=(5,))))
 
     runner = Cuts()
-    study, plans = study_of(RECOMMENDED, "leave-one-out", budget=125)
+    study, plans = study_of(SCHEDULERS, "leave-one-out", budget=125)
     ablate(tmp_path / "out", runner, study, plans)
     assert runner.num_checked == 5 + 3
 
@@ -308,7 +308,7 @@ def test_an_arm_that_dies_is_broken_and_the_others_go_on(tmp_path: Path) -> None
                 raise ArmFailed("its process ended with signal 11: it said nothing")
             return super().measure(config, workload, warm=warm, timeout=timeout)
 
-    study, plans = study_of(RECOMMENDED, "leave-one-out", budget=400)
+    study, plans = study_of(SCHEDULERS, "leave-one-out", budget=400)
     analysis = ablate(tmp_path / "out", Fails(product), study, plans)
     [broken] = analysis.broken
     assert broken.name == "without chunked_prefill"
@@ -322,20 +322,20 @@ def test_without_the_anchor_there_is_no_study(tmp_path: Path) -> None:
         def measure(self, *args: Any, **options: Any) -> Any:
             raise PluginError("no memory")
 
-    study, plans = study_of(RECOMMENDED, "leave-one-out", budget=400)
+    study, plans = study_of(SCHEDULERS, "leave-one-out", budget=400)
     with pytest.raises(PluginError, match="arm 'all on', which the others are measured against, failed: no memory"):
         ablate(tmp_path / "out", Fails(), study, plans)
 
 
 def test_a_run_of_another_plan_ends_the_study(tmp_path: Path) -> None:
-    study, plans = study_of(RECOMMENDED, "leave-one-out", budget=400)
+    study, plans = study_of(SCHEDULERS, "leave-one-out", budget=400)
     wrong = {name: Planned("", f"not {plan.plan_hash}", "environment", ()) for name, plan in plans.items()}
     with pytest.raises(PluginError, match="ran plan"):
         ablate(tmp_path / "out", SimulatedRunner(), study, wrong)
 
 
 def test_rows_are_whole_json_and_the_header_is_first(tmp_path: Path) -> None:
-    study, plans = study_of(RECOMMENDED, "one-in", budget=200)
+    study, plans = study_of(SCHEDULERS, "one-in", budget=200)
     ablate(tmp_path / "out", SimulatedRunner(), study, plans)
     rows = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
     assert rows[0]["kind"] == "header" and rows[-1]["kind"] == "end"

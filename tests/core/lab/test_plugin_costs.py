@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from switchgear.core.config import Config, build_config
 from switchgear.core.lab.plugin_costs import Costs, import_seconds, measure_costs
+from switchgear.core.recipes import SCHEDULING
 
 from .short_profiles import shorten
 
 
-def config_of(model: Path, *overrides: str, recipe: str = "recommended") -> Config:
+def config_of(model: Path, *overrides: str, plugins: Iterable[str] = SCHEDULING) -> Config:
     given = [f"model.name={model}", "model.dtype=float32", "engine.kv_bytes=50000000", *overrides]
-    return build_config(recipe=recipe, overrides=given)
+    return build_config(sections={"plugins": {name: {} for name in plugins}}, overrides=given)
 
 
 @pytest.fixture
@@ -67,7 +69,7 @@ def test_bytes_and_seconds_until_it_is_ready_are_its_owners(costs: Costs) -> Non
 
 def test_with_everything_off_only_the_core_is_there(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shorten(monkeypatch)
-    config = config_of(tiny_model, "engine.max_num_seqs=3", recipe="all_off")
+    config = config_of(tiny_model, "engine.max_num_seqs=3", plugins=())
     costs = measure_costs(config, import_seconds(config))
     assert [cost.plugin for cost in costs.plugins] == ["core"]
     assert costs.num_rows == 3
