@@ -1,4 +1,4 @@
-"""Norm, rotary positions and activation as Triton kernels, each in one pass over its input.
+"""Norm, rotary positions with the writing of KV, activation and argmax as Triton kernels, each in one pass.
 
 Buys what PyTorch loses between its operations on a GPU: a launch each, and a read and a write of everything in between.
 Costs a second or two of compiling when a model is first run; the results are kept on disk.
@@ -7,15 +7,21 @@ Costs a second or two of compiling when a model is first run; the results are ke
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from ..core.config import PluginConfig
 from ..core.hooks import hookimpl
 from ..core.records import TOKEN_EQUAL, Device, Refusal
 
+if TYPE_CHECKING:
+    import torch
+
+OPS = ("rms_norm", "rope", "rope_and_cache", "act_mul", "argmax")
+
 
 class TritonOps:
-    """Triton kernels for norms, rotary positions and activations."""
+    """Triton kernels for norms, rotary positions with the writing of KV, activations and the most likely token."""
 
     name = "triton_ops"
     equivalence = TOKEN_EQUAL
@@ -40,7 +46,7 @@ class TritonOps:
 
     @hookimpl
     def fused_ops(self, op: str, device: Device) -> Callable[..., Any] | Refusal | None:
-        if op not in ("rms_norm", "rope", "act_mul"):
+        if op not in OPS:
             return None
         from ..kernels.triton._support import unusable
 
@@ -48,8 +54,21 @@ class TritonOps:
         if reason:
             return Refusal((reason,))
         from ..kernels.triton.act_mul import act_mul
+        from ..kernels.triton.argmax import argmax
         from ..kernels.triton.rms_norm import rms_norm
         from ..kernels.triton.rope import rope
+        from ..kernels.triton.rope_and_cache import rope_and_cache
 
-        ops: dict[str, Callable[..., Any]] = {"rms_norm": rms_norm, "rope": rope, "act_mul": act_mul}
-        return ops[op]
+        kernels: tuple[Callable[..., Any], ...] = (rms_norm, rope, StoringRope(rope_and_cache), act_mul, argmax)
+        return dict(zip(OPS, kernels, strict=True))[op]
+
+
+@dataclass(frozen=True, slots=True)
+class StoringRope:
+    """The kernel, and the order of axes that it writes caches in."""
+
+    kernel: Callable[..., torch.Tensor]
+    layouts: tuple[str, ...] = ("NKSD",)
+
+    def __call__(self, *arguments: torch.Tensor) -> torch.Tensor:
+        return self.kernel(*arguments)

@@ -349,15 +349,22 @@ def stored_bytes(codec: KVCodec, head_size: int) -> int:
     return codec.storage_size(head_size) * dtype.itemsize
 
 
-def lazy_zeros(shape: Sequence[int], dtype: torch.dtype, device: str) -> torch.Tensor:
-    """Zeros; on a CPU the system hands out their pages when first written, so that an unused pool costs no memory.
+LARGE_PAGE = 2 << 20
+"""Bytes."""
 
-    It is asked for large pages: a small one for every new block of KV costs more than what is written into it.
+
+def lazy_zeros(shape: Sequence[int], dtype: torch.dtype, device: str) -> torch.Tensor:
+    """Zeros in blocks, the first axis; on a CPU the system hands out their pages when first written.
+
+    So an unused pool costs no memory. For blocks of which many fill a large page it is asked for large ones: a small
+    page for every new block costs more than what is written into it. A block that is a large page by itself, such as
+    the slot of a whole sequence, may never be filled, and the system would have cleared it in vain.
     """
     if device != "cpu":
         return torch.zeros(*shape, dtype=dtype, device=device)
     count = math.prod(shape)
     memory = mmap.mmap(-1, max(1, count * dtype.itemsize), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
+    block_bytes = math.prod(shape[1:]) * dtype.itemsize
+    if hasattr(mmap, "MADV_HUGEPAGE") and 16 * block_bytes <= LARGE_PAGE:
         memory.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(memory, dtype=dtype, count=count).view(*shape)

@@ -6,6 +6,8 @@ import torch
 import triton
 import triton.language as tl
 
+from ._rotary import turned
+
 REFERENCE = "rope"
 
 
@@ -53,17 +55,7 @@ def rope_kernel(
     heads = tl.arange(0, PADDED_HEADS)[:, None]
     elements = tl.arange(0, PADDED_SIZE)[None, :]
     is_inside = (heads < NUM_HEADS) & (elements < SIZE)
-    wide = tl.float64 if IS_DOUBLE else tl.float32
     source = x_ptr + token * stride_token + heads * stride_head
-    x = tl.load(source + elements, mask=is_inside, other=0.0).to(wide)
-    # element i turns with element i + HALF; what lies behind both halves stays
-    is_first = elements < HALF
-    turns = elements < 2 * HALF
-    partner = tl.where(is_first, elements + HALF, elements - HALF)
-    other = tl.load(source + partner, mask=is_inside & turns, other=0.0).to(wide)
-    angle = token * HALF + tl.where(is_first, elements, elements - HALF)
-    cos = tl.load(cos_ptr + angle, mask=turns, other=1.0).to(wide)
-    sin = tl.load(sin_ptr + angle, mask=turns, other=0.0).to(wide)
-    turned = x * cos + other * tl.where(is_first, -sin, sin)
+    x = turned(source, cos_ptr + token * HALF, sin_ptr + token * HALF, elements, is_inside, HALF, IS_DOUBLE)
     target = (token * NUM_HEADS + heads) * SIZE + elements
-    tl.store(out_ptr + target, turned.to(out_ptr.dtype.element_ty), mask=is_inside)
+    tl.store(out_ptr + target, x.to(out_ptr.dtype.element_ty), mask=is_inside)

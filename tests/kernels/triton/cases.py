@@ -10,11 +10,13 @@ import torch
 from switchgear.core.model import ops
 from switchgear.core.records import LayerSpec
 from switchgear.kernels.triton.act_mul import act_mul
+from switchgear.kernels.triton.argmax import argmax
 from switchgear.kernels.triton.flash_decode import flash_decode
 from switchgear.kernels.triton.flash_prefill import flash_prefill, queries_per_tile
 from switchgear.kernels.triton.kv_write import write_kv
 from switchgear.kernels.triton.rms_norm import rms_norm
 from switchgear.kernels.triton.rope import rope
+from switchgear.kernels.triton.rope_and_cache import rope_and_cache
 
 from ...plugins.ragged import Row, Step, make_step
 
@@ -167,6 +169,29 @@ def ropes(dtype: torch.dtype, device: str = "cpu") -> Iterator[Case]:
         yield case(f"{heads} x {size}, {2 * half} turn", alone(rope), alone(ops.rope), x, *tables)
 
 
+def storing_ropes(dtype: torch.dtype, device: str = "cpu") -> Iterator[Case]:
+    def stored(turn: Callable[..., torch.Tensor], *arguments: torch.Tensor) -> Outputs:
+        q, k, v, cos, sin, slots = arguments
+        caches = tuple(k.new_zeros(7, k.shape[1], 4, k.shape[2]) for _ in range(2))
+        return turn(q, k, v, cos, sin, *caches, slots), *caches
+
+    for size, half in ((64, 32), (80, 16), (10, 5)):
+        qkv = draw(5, 9, size, dtype=dtype, device=device)
+        angles = torch.arange(5)[:, None] * 0.7 ** torch.arange(half)
+        tables = angles.cos().to(device, dtype), angles.sin().to(device, dtype)
+        slots = torch.tensor([27, 0, 5, 6, 13], device=device)
+        both = partial(stored, rope_and_cache), partial(stored, ops.rope_and_cache)
+        yield case(f"{size}, {2 * half} turn", *both, *qkv.split([5, 2, 2], 1), *tables, slots)
+
+
+def argmaxes(dtype: torch.dtype, device: str = "cpu") -> Iterator[Case]:
+    for size in (1, 1000, 4096, 9001):
+        x = draw(3, size + 2, dtype=dtype, device=device)[:, 1 : size + 1]
+        for name, given in (("", x), (" with equals", x.round()), (" with NaN", x.masked_fill(x > 2, torch.nan))):
+            yield case(f"{size}{name}", alone(argmax), alone(ops.argmax), given)
+    yield case("nothing is likely", alone(argmax), alone(ops.argmax), torch.full_like(x, -torch.inf))
+
+
 def activations(dtype: torch.dtype, device: str = "cpu") -> Iterator[Case]:
     for activation in ("silu", "gelu", "gelu_tanh", "relu"):
         gate_up = draw(3, 2 * 1100 + 6, dtype=dtype, device=device)[:, :2200] * 4
@@ -179,6 +204,8 @@ CASES: Mapping[str, Callable[..., Iterator[Case]]] = {
     "kv_write": kv_writes,
     "rms_norm": rms_norms,
     "rope": ropes,
+    "rope_and_cache": storing_ropes,
+    "argmax": argmaxes,
     "act_mul": activations,
 }
 """By the kernel's file, each called with a precision and a device."""
