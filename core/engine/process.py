@@ -1,7 +1,7 @@
 """The engine in a process of its own: `python -m switchgear.core.engine.process`, started by `EngineClient`.
 
 What to build comes through standard input, which stays open: once it is closed the gateway is gone, and so is this
-process. All else goes through one ZeroMQ socket. Torch is imported while the model's files are being found.
+process. All else goes through one ZeroMQ socket. The model's files are found while torch is imported.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,7 @@ import zmq
 from ..errors import RequestError, SwitchgearError
 from ..interfaces import Control
 from ..registry import Bound
-from .build import Built, build, find
+from .build import Built, Found, build, find
 from .controls import read_stats, run_control, told
 from .messages import (
     Abort,
@@ -106,15 +107,17 @@ def load(start: Start, startup: dict[str, float]) -> Built:
         yield
         startup[phase] = time.monotonic() - begun
 
-    def import_torch() -> None:
+    def find_files() -> Found:
+        with timed("resolve"):
+            return find(start.config, cache=Path(start.cache) if start.cache else None)
+
+    # PyTorch in this thread: it would leave the one that imports it a thread for products, which counts as one too many
+    # for the processor from then on, and no thread waits for the next product any more but sleeps
+    with ThreadPoolExecutor(1) as beside:
+        finding = beside.submit(find_files)
         with timed("import"):
             importlib.import_module(".assemble", __package__)
-
-    importing = threading.Thread(target=import_torch, daemon=True)
-    importing.start()
-    with timed("resolve"):
-        found = find(start.config, cache=Path(start.cache) if start.cache else None)
-    importing.join()
+        found = finding.result()
     with timed("assemble"):
         built = build(found, has_ingress=False)
     with timed("load"):
