@@ -16,14 +16,14 @@ def argmax(x: torch.Tensor) -> torch.Tensor:
     num_rows, size = x.shape
     assert x.stride(1) == 1
     out = x.new_empty(num_rows, dtype=torch.int64)
-    argmax_kernel[(num_rows,)](x, out, x.stride(0), SIZE=size, TILE=min(TILE, triton.next_power_of_2(size)), num_warps=8)
+    argmax_kernel[(num_rows,)](
+        x, out, x.stride(0), SIZE=size, TILE=min(TILE, triton.next_power_of_2(size)), num_warps=8
+    )
     return out
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def argmax_kernel(
-    x_ptr: tl.tensor, out_ptr: tl.tensor, stride: int, SIZE: tl.constexpr, TILE: tl.constexpr
-) -> None:
+def argmax_kernel(x_ptr: tl.tensor, out_ptr: tl.tensor, stride: int, SIZE: tl.constexpr, TILE: tl.constexpr) -> None:
     row = tl.program_id(0).to(tl.int64)
     lanes = tl.arange(0, TILE)
     # of each lane: the largest so far and where, and where it first met what is no number

@@ -271,7 +271,7 @@ def test_a_temporary_directory_that_cannot_be_used_is_one_sentence_with_the_reme
 
 
 def test_it_can_be_closed_while_it_loads_and_twice(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
 
     async def main() -> None:
         client = client_of(config_of(tiny_model), Listener())
@@ -285,7 +285,7 @@ def test_it_can_be_closed_while_it_loads_and_twice(tiny_model: Path, monkeypatch
             await client.stats()
         environ = Path(f"/proc/{pid}/environ")
         if environ.exists():
-            assert b"OMP_WAIT_POLICY=PASSIVE\0" in environ.read_bytes()
+            assert b"GOMP_SPINCOUNT=20000\0" in environ.read_bytes()
         assert oct(folder.stat().st_mode & 0o777) == "0o700"
         started = time.monotonic()
         await client.close()
