@@ -12,7 +12,7 @@ TILE = 4096
 
 
 def argmax(x: torch.Tensor) -> torch.Tensor:
-    """As the reference: x `[L, V]` with dense rows, to `[L]` int64; the first of equals, and what is no number first."""
+    """As the reference: x `[L, V]` with dense rows, to `[L]` int64. Of equals the first, and NaN before all."""
     num_rows, size = x.shape
     assert x.stride(1) == 1
     out = x.new_empty(num_rows, dtype=torch.int64)
