@@ -11,8 +11,8 @@ import pytest
 from switchgear.core import recipes
 from switchgear.core.config import build_config, plain
 
-SCHEDULING = {"continuous_batching": {}, "paged_kv": {}, "prefix_cache": {}, "chunked_prefill": {}}
-NATIVE = {"flash_attention": {}, "native_cpu": {}}
+SCHEDULING: dict[str, Any] = {"continuous_batching": {}, "paged_kv": {}, "prefix_cache": {}, "chunked_prefill": {}}
+NATIVE: dict[str, Any] = {"flash_attention": {}, "native_cpu": {}}
 
 
 @pytest.fixture(autouse=True)

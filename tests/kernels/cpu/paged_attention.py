@@ -69,19 +69,20 @@ def attend_paged(
 
 def paged(
     k: torch.Tensor, v: torch.Tensor, is_seen: torch.Tensor, block_size: int
-) -> tuple[torch.Tensor, list[torch.Tensor]]:
+) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
     """A block table of shuffled blocks, and caches that hold what is seen, `[B, L]`, and NaN elsewhere."""
     num_rows, num_blocks = len(k), -(-k.shape[1] // block_size)
     order = torch.randperm(num_rows * num_blocks + 3, generator=torch.Generator().manual_seed(0))
     table = order[: num_rows * num_blocks].view(num_rows, num_blocks)
-    caches = []
-    for x in (k, v):
+
+    def cached(x: torch.Tensor) -> torch.Tensor:
         cache = x.new_full((len(order), block_size, *x.shape[2:]), torch.nan)
         for row in range(num_rows):
             keys = torch.arange(x.shape[1])[is_seen[row]]
             cache[table[row, keys // block_size], keys % block_size] = x[row, keys]
-        caches.append(cache)
-    return table.contiguous(), caches
+        return cache
+
+    return table.contiguous(), (cached(k), cached(v))
 
 
 # -- many queries a row ---------------------------------------------------------------------------------------------
