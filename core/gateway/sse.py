@@ -62,6 +62,8 @@ class EventStream:
                 await self._send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
                 data = events_of(self._opening()) + data
                 if self._keepalive_seconds:
+                    # a first write that waits for the client is no silence since the clock began
+                    self._last_write = asyncio.get_running_loop().time()
                     self._keepalive = asyncio.ensure_future(self._keep_alive())
             if data:
                 await self._send({"type": "http.response.body", "body": data, "more_body": True})

@@ -17,6 +17,7 @@ class Line:
         self.messages: list[Message] = []
 
     async def send(self, message: Message) -> None:
+        await asyncio.sleep(0)  # as where a client has to be waited for
         self.messages.append(message)
 
     @property
@@ -84,6 +85,14 @@ def test_an_error_is_an_event_with_all_four_keys_and_nothing_after_it() -> None:
     assert msgspec.json.decode(last.removeprefix(b"data: ")) == {
         "error": {"message": "the engine died", "type": "server_error", "param": None, "code": "engine_down"}
     }
+
+
+def test_a_first_write_that_is_waited_for_is_no_silence() -> None:
+    async def act(events: EventStream) -> None:
+        for _ in range(3):
+            await events.write([b"{}"])
+
+    assert streamed(act, keepalive=1.0).body == 3 * b"data: {}\n\n"
 
 
 def test_a_silent_stream_sends_comments_and_never_an_id() -> None:
