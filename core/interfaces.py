@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeGuard, runtime_checkable
 
 from .records import (
@@ -224,6 +225,17 @@ class RopeAndCache(Protocol):
         v_cache: torch.Tensor,
         slots: torch.Tensor,
     ) -> torch.Tensor: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoringRope:
+    """A `RopeAndCache` made of a kernel and the layouts that it writes."""
+
+    kernel: Callable[..., torch.Tensor]
+    layouts: tuple[str, ...]
+
+    def __call__(self, *arguments: torch.Tensor) -> torch.Tensor:
+        return self.kernel(*arguments)
 
 
 class KVCodec(Protocol):

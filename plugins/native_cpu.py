@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.config import PluginConfig
 from ..core.hooks import hookimpl
-from ..core.interfaces import TensorReader
+from ..core.interfaces import StoringRope, TensorReader
 from ..core.records import TOKEN_EQUAL, Device, LinearSpec, Refusal
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ class NativeCPU:
         from ..kernels.cpu.rope import rope
         from ..kernels.cpu.rope_and_cache import rope_and_cache
 
-        native: tuple[Callable[..., Any], ...] = (rms_norm, rope, StoringRope(rope_and_cache), act_mul, argmax)
+        storing = StoringRope(rope_and_cache, layouts=("NSKD",))
+        native: tuple[Callable[..., Any], ...] = (rms_norm, rope, storing, act_mul, argmax)
         return dict(zip(OPS, native, strict=True))[op]
 
     def _refusal(self, device: Device) -> Refusal | None:
@@ -92,17 +93,6 @@ class NativeCPU:
             return Refusal((f"there are no native kernels for {device.dtype}, only for {', '.join(DTYPES)}",))
         reason = self.unavailable()
         return Refusal((reason,)) if reason else None
-
-
-@dataclass(frozen=True, slots=True)
-class StoringRope:
-    """The kernel, and the order of axes that it writes caches in."""
-
-    kernel: Callable[..., torch.Tensor]
-    layouts: tuple[str, ...] = ("NSKD",)
-
-    def __call__(self, *arguments: torch.Tensor) -> torch.Tensor:
-        return self.kernel(*arguments)
 
 
 @dataclass(slots=True)

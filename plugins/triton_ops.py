@@ -7,15 +7,12 @@ Costs a second or two of compiling when a model is first run; the results are ke
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..core.config import PluginConfig
 from ..core.hooks import hookimpl
+from ..core.interfaces import StoringRope
 from ..core.records import TOKEN_EQUAL, Device, Refusal
-
-if TYPE_CHECKING:
-    import torch
 
 OPS = ("rms_norm", "rope", "rope_and_cache", "act_mul", "argmax")
 
@@ -59,16 +56,6 @@ class TritonOps:
         from ..kernels.triton.rope import rope
         from ..kernels.triton.rope_and_cache import rope_and_cache
 
-        kernels: tuple[Callable[..., Any], ...] = (rms_norm, rope, StoringRope(rope_and_cache), act_mul, argmax)
+        storing = StoringRope(rope_and_cache, layouts=("NKSD",))
+        kernels: tuple[Callable[..., Any], ...] = (rms_norm, rope, storing, act_mul, argmax)
         return dict(zip(OPS, kernels, strict=True))[op]
-
-
-@dataclass(frozen=True, slots=True)
-class StoringRope:
-    """The kernel, and the order of axes that it writes caches in."""
-
-    kernel: Callable[..., torch.Tensor]
-    layouts: tuple[str, ...] = ("NKSD",)
-
-    def __call__(self, *arguments: torch.Tensor) -> torch.Tensor:
-        return self.kernel(*arguments)

@@ -94,7 +94,11 @@ def usable() -> Library:
 @cache
 def native() -> Library:
     """The same on the threads of PyTorch, as kernels are called. Raises Unusable."""
-    library = usable()
+    return on_threads_of_torch(usable())
+
+
+def on_threads_of_torch(library: Library) -> Library:
+    """The same library, whose work from now on runs on the threads that PyTorch has."""
     library.functions.switchgear_use_threads_of(threads_of_torch())
     return library
 

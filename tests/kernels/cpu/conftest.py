@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from switchgear.kernels.cpu import build
-from switchgear.kernels.cpu.library import Library, NotBuilt, Unusable, load, native
+from switchgear.kernels.cpu.library import Library, NotBuilt, Unusable, load, native, on_threads_of_torch
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +27,17 @@ def emulated(tmp_path_factory: pytest.TempPathFactory, library: Library) -> Libr
     if library.level_name not in ("avx512_bf16", "amx_bf16"):
         pytest.skip("what surrounds the tiles of AMX needs AVX-512 BF16")
     target = tmp_path_factory.mktemp("emulated") / build.LIBRARY
-    return load(build.build(target, extra_flags=("-DSWITCHGEAR_EMULATE_TILES", *build.WARNINGS)))
+    made = build.build(target, extra_flags=("-DSWITCHGEAR_EMULATE_TILES", *build.WARNINGS))
+    return on_threads_of_torch(load(made))
+
+
+@pytest.fixture(params=["avx2", "avx512_bf16"])
+def limited(request: pytest.FixtureRequest, library: Library) -> Library:
+    """The library as on processors with so much and no more."""
+    limited = library.limited_to(request.param)
+    if limited.level_name != request.param:
+        pytest.skip(f"this processor has no {request.param}")
+    return limited
 
 
 @pytest.fixture(params=[1, 2])

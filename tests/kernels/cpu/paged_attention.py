@@ -11,6 +11,10 @@ from switchgear.kernels.cpu.decode_attention import decode_attention, new_states
 from switchgear.kernels.cpu.prefill_attention import KEYS, most_queries, prefill_attention
 
 
+def draw(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
 def attention_cases(dtype: torch.dtype, random: Callable[..., torch.Tensor]) -> Iterator[tuple[Any, ...]]:
     """Groups of any size, head sizes even and odd, contexts on both sides of a tile of 32 keys; windows, soft caps."""
     shapes = ((1, 1, 64), (3, 1, 64), (4, 4, 13), (10, 2, 80), (7, 1, 30), (12, 3, 256))

@@ -173,14 +173,10 @@ def test_every_kernel_names_its_reference_and_is_tried() -> None:
 
 
 @pytest.mark.parametrize("dtype", ELEMENTS, ids=str)
-@pytest.mark.parametrize("level", ["avx2", "avx512_bf16"])
 @pytest.mark.parametrize("name", sorted(set(CASES) - {"linear"}))
 def test_a_kernel_errs_no_more_than_twice_its_reference(
-    name: str, level: str, dtype: torch.dtype, num_threads: int, library: Library, monkeypatch: pytest.MonkeyPatch
+    name: str, dtype: torch.dtype, num_threads: int, limited: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limited = library.limited_to(level)
-    if limited.level_name != level:
-        pytest.skip(f"this processor has no {level}")
     monkeypatch.setattr(KERNELS[name], "native", lambda: limited)
     check(KERNEL_CALLS.get(name, getattr(KERNELS[name], name)), name, dtype)
 

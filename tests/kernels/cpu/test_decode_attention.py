@@ -11,14 +11,9 @@ from switchgear.kernels.cpu import decode_attention, write_kv
 from switchgear.kernels.cpu.elements import ELEMENTS
 from switchgear.kernels.cpu.library import Library
 
-from .paged_attention import attend_paged
+from .paged_attention import attend_paged, draw
 
 SCALE = 0.125
-LEVELS = ["avx2", "avx512_bf16"]
-
-
-def draw(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
 def rows(num_keys: int, dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -27,14 +22,10 @@ def rows(num_keys: int, dtype: torch.dtype = torch.float64) -> tuple[torch.Tenso
     return q, draw(4, num_keys, 2, 64, dtype=dtype, seed=1), draw(4, num_keys, 2, 64, dtype=dtype, seed=2)
 
 
-@pytest.fixture(params=LEVELS, autouse=True)
-def level(request: pytest.FixtureRequest, library: Library, monkeypatch: pytest.MonkeyPatch) -> str:
-    limited = library.limited_to(request.param)
-    if limited.level_name != request.param:
-        pytest.skip(f"this processor has no {request.param}")
+@pytest.fixture(autouse=True)
+def _limited(limited: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decode_attention, "native", lambda: limited)
     monkeypatch.setattr(write_kv, "native", lambda: limited)
-    return limited.level_name
 
 
 def test_the_sizes_of_blocks_and_parts_change_nothing(num_threads: int) -> None:
