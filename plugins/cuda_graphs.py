@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -267,6 +267,8 @@ class GraphedExecutor:
     def _replay(self, batch: Batch) -> StepOutput:
         import torch
 
+        from ..core.model.refill import refill
+
         num_rows = len(batch.rows)
         size = self.sizes[bisect_left(self.sizes, num_rows)]
         self.num_padded += size - num_rows
@@ -326,36 +328,3 @@ class GraphedExecutor:
             scored=NO_ROWS,
             targets=NO_ROWS,
         )
-
-
-# -- from step to step ----------------------------------------------------------------------------------------------
-
-
-def refill(inputs: Any, step: Any) -> None:
-    """Put the numbers of a step where a recording reads them.
-
-    Block tables of a step are as wide as its longest row needs, and take the left part of the recorded ones: what
-    stands right of it was valid once and is read by nobody.
-    """
-    for target, source in zip(tensors_in(inputs), tensors_in(step), strict=True):
-        if target.shape != source.shape:
-            assert target.ndim == source.ndim == 2 and len(target) == len(source), (target.shape, source.shape)
-            target = target[:, : source.shape[1]]
-        target.copy_(source, non_blocking=True)
-
-
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """Every tensor of a step, in an order that does not change."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif is_dataclass(value):
-        for field in fields(value):
-            yield from tensors_in(getattr(value, field.name))
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from tensors_in(each)
-    elif isinstance(value, tuple | list):
-        for each in value:
-            yield from tensors_in(each)

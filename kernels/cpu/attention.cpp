@@ -14,8 +14,8 @@ EXPORT void switchgear_decode(const void* q, int64_t token_stride, int64_t head_
                     kv_head_stride, block_size, table, table_stride, tasks, merges, states, out,
                     num_heads,  num_kv_heads, size, scale, soft_cap};
   const DecodeKernels kernels = (level >= AVX512_BF16 ? decode_kernels_avx512 : decode_kernels_avx2)(element);
-  run_tasks(kernels.attend, &call, num_tasks, num_threads);
-  run_ranges(kernels.merge, &call, num_merges, num_heads * size, num_threads);
+  run_tasks(kernels.attend, call, num_tasks, num_threads);
+  run_ranges(kernels.merge, call, num_merges, num_heads * size, num_threads);
 }
 
 namespace {
@@ -47,5 +47,5 @@ EXPORT void switchgear_write_kv(const void* k, int64_t k_stride, const void* v, 
                                 int32_t num_threads) {
   const Write call{static_cast<const char*>(k), k_stride, static_cast<const char*>(v), v_stride,
                    static_cast<char*>(k_cache), static_cast<char*>(v_cache), slots, size};
-  run_ranges(write_range, &call, num_tokens, size, num_threads);
+  run_ranges(write_range, call, num_tokens, size, num_threads);
 }

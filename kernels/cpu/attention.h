@@ -16,7 +16,7 @@ struct Decode {
   int64_t block_size;
   const int64_t* table;  // [rows, table_stride]
   int64_t table_stride;
-  const int64_t* tasks;  // [tasks, 4]: token, row, first key, end
+  const int64_t* tasks;  // [tasks, 4]: token, row, first key, end; nothing is to do where the token is negative
   const int64_t* merges;  // [tokens, 3]: token, first task, number of tasks
   void* states;  // [tasks, num_heads, state_size], float32, or float64 for float64
   void* out;  // [tokens, num_heads, size], dense

@@ -93,6 +93,7 @@ template <class T>
 void attend_task(const void* context, int64_t index) {
   const Decode& call = *static_cast<const Decode*>(context);
   const int64_t* task = call.tasks + 4 * index;
+  if (task[0] < 0) return;
   const int64_t* blocks = call.table + task[1] * call.table_stride;
   const int64_t state_length = state_size(call.size), padded = padded_size(call.size);
   Wide<T>* states = static_cast<Wide<T>*>(call.states) + index * call.num_heads * state_length;

@@ -30,8 +30,9 @@ def decode_attention(
 ) -> None:
     """Fill `out` `[T, H, D]` at some tokens from q `[T, H, D]` and caches `[N, S, K, D]`, which are dense.
 
-    tasks `[P, 4]`: token, row, and the keys that it sees, first and end, whole or in parts that follow each other;
-    merges `[R, 3]`: token, its first task, and how many it has; block_table `[B, W]`. All three are int64 and dense.
+    tasks `[P, 4]`: token, row, and the keys that it sees, first and end, whole or in parts that follow each other; one
+    whose token is negative is none. merges `[R, 3]`: token, its first task, and how many it has; block_table `[B, W]`.
+    All three are int64 and dense.
     states: from `new_states`, written. Heads of q are dense, and so is out.
     """
     library = native()

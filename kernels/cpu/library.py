@@ -20,6 +20,11 @@ OPENMP = ("libgomp", "libiomp5", "libomp")
 
 SIGNATURES = {
     "switchgear_use_threads_of": (None, c_void_p),
+    "switchgear_program_new": (c_void_p,),
+    "switchgear_program_free": (None, c_void_p),
+    "switchgear_program_record": (None, c_void_p),
+    "switchgear_program_length": (c_int64, c_void_p),
+    "switchgear_program_run": (None, c_void_p, c_int64, c_int64, c_int32),
     "switchgear_level": (c_int32,),
     "switchgear_source_hash": (c_char_p,),
     "switchgear_linear_size": (c_int64, c_int64, c_int64, c_int32),

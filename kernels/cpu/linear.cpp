@@ -71,7 +71,7 @@ EXPORT int64_t switchgear_linear_size(int64_t num_outputs, int64_t num_inputs, i
 EXPORT void switchgear_linear_pack(const void* weight, int64_t stride, void* packed, int64_t num_outputs,
                                    int64_t num_inputs, int32_t element, int32_t num_threads) {
   Packing packing{static_cast<const char*>(weight), stride, static_cast<char*>(packed), num_outputs, num_inputs, element};
-  run_tasks(pack_task, &packing, blocks_of(num_outputs, GROUP), num_threads);
+  run_tasks(pack_task, packing, blocks_of(num_outputs, GROUP), num_threads);
 }
 
 // x: [num_rows, num_inputs], out: [num_rows, num_outputs], both of the weight's element type; they do not overlap.
@@ -80,5 +80,5 @@ EXPORT void switchgear_linear(const PackedLinear* linear, const void* x, int64_t
   if (num_rows == 0) return;
   LinearCall call{linear, x, x_stride, out, out_stride, num_rows, 0};
   call.rows_per_chunk = chunk_of(num_rows, call.num_groups(), num_threads);
-  run_tasks(kernel_of(linear->element, level, num_rows), &call, call.num_groups() * call.num_chunks(), num_threads);
+  run_tasks(kernel_of(linear->element, level, num_rows), call, call.num_groups() * call.num_chunks(), num_threads);
 }

@@ -19,14 +19,28 @@ struct BFloat16 {
 constexpr int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 constexpr int64_t blocks_of(int64_t count, int64_t size) { return (count + size - 1) / size; }
 
-// One piece of work; `index` counts from 0. Each is done once, by whichever thread is free.
-using Task = void (*)(const void* context, int64_t index);
+// What a kernel is called with, a plain struct of at most so many bytes: where a program is recorded it is copied.
+constexpr int64_t MAX_CALL = 192;
 
-// Returns when all tasks are done. One thread, or one task, runs in the caller.
-void run_tasks(Task task, const void* context, int64_t num_tasks, int32_t num_threads);
+// One piece of work; `index` counts from 0. Each is done once, by whichever thread is free.
+using Task = void (*)(const void* call, int64_t index);
 
 // A stretch [first, last) of equal items.
-using Range = void (*)(const void* context, int64_t first, int64_t last);
+using Range = void (*)(const void* call, int64_t first, int64_t last);
+
+void run_tasks(Task task, const void* call, int64_t call_size, int64_t num_tasks, int32_t num_threads);
+void run_ranges(Range range, const void* call, int64_t call_size, int64_t count, int64_t cost, int32_t num_threads);
+
+// Returns when all tasks are done. One thread, or one task, runs in the caller.
+template <class Call>
+static void run_tasks(Task task, const Call& call, int64_t num_tasks, int32_t num_threads) {
+  static_assert(sizeof(Call) <= MAX_CALL && __is_trivially_copyable(Call));
+  run_tasks(task, &call, sizeof(Call), num_tasks, num_threads);
+}
 
 // Splits `count` items of `cost` elements each into ranges, if that is worth waking a thread for.
-void run_ranges(Range range, const void* context, int64_t count, int64_t cost, int32_t num_threads);
+template <class Call>
+static void run_ranges(Range range, const Call& call, int64_t count, int64_t cost, int32_t num_threads) {
+  static_assert(sizeof(Call) <= MAX_CALL && __is_trivially_copyable(Call));
+  run_ranges(range, &call, sizeof(Call), count, cost, num_threads);
+}

@@ -35,6 +35,6 @@ EXPORT void switchgear_prefill(const void* q, int64_t token_stride, int64_t head
                      soft_cap};
   const PrefillKernels kernels = kernels_of(element, size, level);
   const Cut cut = cut_of(num_heads / num_kv_heads, size, wide_size(element));
-  run_tasks(kernels.pack, &call, num_tiles * num_kv_heads, num_threads);
-  run_tasks(kernels.attend, &call, num_stretches * num_kv_heads * cut.num_parts, num_threads);
+  run_tasks(kernels.pack, call, num_tiles * num_kv_heads, num_threads);
+  run_tasks(kernels.attend, call, num_stretches * num_kv_heads * cut.num_parts, num_threads);
 }

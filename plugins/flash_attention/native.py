@@ -24,6 +24,8 @@ FEW_QUERIES = 8
 SHORTEST_PART = 128
 """Keys in a part of a context that is divided, at least."""
 PARTS_PER_THREAD = 4
+NO_TOKEN = -1
+"""Of a task that is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class NativeAttention:
     """For long rows, where PyTorch is faster."""
     reason: str
     layout: str = "NSKD"
+    is_capturable: bool = True
 
     def plan(self, batch: Batch, group: int) -> Meta:
         import torch
@@ -72,16 +75,22 @@ class NativeAttention:
         )
 
     def _tasks(self, batch: Batch, rows: IntArray, tokens: IntArray) -> tuple[IntArray, IntArray]:
-        """`[P, 4]` parts of what each of these tokens of these rows sees, and `[R, 3]` which parts are whose."""
+        """`[P, 4]` parts of what each of these tokens of these rows sees, and `[R, 3]` which parts are whose.
+
+        P follows from R, whatever the contexts: the last tasks may be none.
+        """
         import torch
 
+        most_parts = PARTS_PER_THREAD * torch.get_num_threads()
         ends = batch.positions[tokens] + 1
         firsts = first_seen(self.layer, ends - 1)
-        length = max(SHORTEST_PART, -(-int((ends - firsts).sum()) // (PARTS_PER_THREAD * torch.get_num_threads())))
+        length = max(SHORTEST_PART, -(-int((ends - firsts).sum()) // most_parts))
         owner, part, starts = cut(ends - firsts, length)
         part_starts = firsts[owner] + part * length
         part_ends = np.minimum(part_starts + length, ends[owner])
-        tasks = np.stack([tokens[owner], rows[owner], part_starts, part_ends], axis=1)
+        tasks = np.zeros((len(tokens) + most_parts if len(tokens) else 0, 4), dtype=np.int64)
+        tasks[:, 0] = NO_TOKEN
+        tasks[: len(owner)] = np.stack([tokens[owner], rows[owner], part_starts, part_ends], axis=1)
         return tasks, np.stack([tokens, starts, np.bincount(owner, minlength=len(tokens))], axis=1)
 
     def _stretches(self, batch: Batch, rows: IntArray) -> tuple[IntArray, IntArray]:

@@ -26,7 +26,7 @@ from switchgear.core.interfaces import Linear
 from switchgear.core.records import TOKEN_EQUAL, Batch, LinearSpec
 from switchgear.core.testing.tiny import make_tiny_model
 from switchgear.plugins import cuda_graphs
-from switchgear.plugins.cuda_graphs import CudaGraphs, CudaRecorder, default_sizes, refill, tensors_in
+from switchgear.plugins.cuda_graphs import CudaGraphs, CudaRecorder, default_sizes
 
 from .recorded import CLASSES, ON, GraphsOnCPU
 from .test_flash_attention import MIXED, kv_bytes
@@ -154,33 +154,6 @@ def test_a_step_keeps_its_logits_when_the_next_is_replayed(tiny_model: Path) -> 
         for ticket, logits in zip(tickets, expected, strict=True):
             torch.testing.assert_close(executor.collect(ticket).logits, logits, rtol=1e-12, atol=1e-12)
         assert executor.results == {}
-
-
-def test_a_step_is_put_into_the_left_part_of_wider_tables() -> None:
-    table, row = torch.zeros(2, 5), torch.zeros(2)
-    refill({"a": (table, 7), "b": [row]}, {"a": (torch.ones(2, 3), 9), "b": [torch.full((2,), 4.0)]})
-    assert table.tolist() == [[1, 1, 1, 0, 0]] * 2 and row.tolist() == [4, 4]
-
-
-@pytest.mark.parametrize(
-    ("recorded", "step"),
-    [(torch.zeros(4), torch.zeros(3)), (torch.zeros(3, 4), torch.zeros(2, 4)), (torch.zeros(2, 3), torch.zeros(2, 4))],
-)
-def test_a_step_of_other_shapes_is_never_put_in(recorded: torch.Tensor, step: torch.Tensor) -> None:
-    with pytest.raises((AssertionError, RuntimeError)):
-        refill(recorded, step)
-    with pytest.raises(ValueError):
-        refill((recorded, recorded), (recorded,))
-
-
-def test_tensors_are_found_wherever_a_plan_keeps_them() -> None:
-    @dataclass
-    class Meta:
-        number: int
-        inner: Any
-
-    one, two, three = (torch.tensor(number) for number in range(3))
-    assert list(tensors_in({"x": Meta(1, [one, (two,)]), "y": three, "z": "text"})) == [one, two, three]
 
 
 # -- sizes, memory, the plan ----------------------------------------------------------------------------------------

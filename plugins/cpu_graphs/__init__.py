@@ -1,0 +1,274 @@
+"""The decode step on a CPU, recorded once for each number of rows and then replayed in one native call.
+
+Buys what Python takes to call each kernel and the threads to start for it: at few rows a third of the step. Costs a
+step or two that are computed twice for each new number of rows, and a little memory.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import numpy as np
+
+from ...core.config import PluginConfig
+from ...core.errors import PluginError
+from ...core.hooks import hookimpl
+from ...core.interfaces import CapturableWorker, Control, EngineHandle, Executor
+from ...core.records import NO_ROWS, TOKEN_EQUAL, Batch, IntArray, Refusal, StepOutput
+
+if TYPE_CHECKING:
+    import torch
+
+    from .memory import Pieces
+    from .recorder import Recording
+
+LEAST_WIDTH = 64
+"""Blocks of the narrowest recorded block table; each next one is twice as wide."""
+NOT_SEEN = (
+    "something in the step is neither a native kernel nor an operation of PyTorch, or goes by numbers of the host, so "
+    "that replayed steps compute other logits"
+)
+
+
+class CPUGraphs:
+    """Decode steps recorded once and replayed in one native call, without the Python between their kernels."""
+
+    name = "cpu_graphs"
+    equivalence = TOKEN_EQUAL
+    requires: tuple[str, ...] = ("flash_attention", "native_cpu")
+    conflicts: tuple[str, ...] = ()
+    hook_api = (1, 0)
+
+    class Config(PluginConfig):
+        max_graphs: Annotated[int, msgspec.Meta(ge=1)] = 256
+        """Recorded steps that are kept, one for each number of rows and width of tables; the least used goes first."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.executor: RecordedExecutor | None = None
+
+    @staticmethod
+    def unavailable() -> str:
+        """Why this machine cannot run it, with the remedy; empty if it can."""
+        from ...kernels.cpu.library import Unusable, usable
+
+        try:
+            usable()
+        except Unusable as reason:
+            return str(reason)
+        return ""
+
+    @hookimpl
+    def execute(self, inner: Executor) -> RecordedExecutor | Refusal:
+        # its own: a wrapper that passes on what it lacks would be left out of the steps that are replayed
+        worker: CapturableWorker | None = getattr(inner, "__dict__", {}).get("worker")
+        if worker is None or not hasattr(worker, "uncapturable"):
+            return Refusal(("recorded steps need a worker in this process, and no wrapper of `execute` before them",))
+        reasons = worker.uncapturable()
+        if worker.device.type != "cpu":
+            reasons = (f"native kernels are recorded, and those are for the CPU, not for {worker.device.type}", *reasons)
+        unavailable = self.unavailable()
+        if unavailable:
+            reasons = (unavailable, *reasons)
+        if reasons:
+            return Refusal(reasons)
+        self.executor = RecordedExecutor(inner, worker, self.config.max_graphs)
+        return self.executor
+
+    @hookimpl
+    def control(self, engine: EngineHandle) -> Control | None:
+        return self
+
+    def commands(self) -> Mapping[str, Callable[..., object]]:
+        return {}
+
+    def stats(self) -> Mapping[str, float]:
+        return self.executor.stats() if self.executor else {}
+
+
+@dataclass(slots=True)
+class Graph:
+    """A recorded step: the tensors that it reads, and how to compute it from them again."""
+
+    inputs: Any
+    recording: Recording
+    is_checked: bool = False
+    """Whether a step that it had not seen gave what it should."""
+
+
+class RecordedExecutor:
+    """Replays decode steps of numbers of rows that came before; all others go to the executor inside."""
+
+    def __init__(self, inner: Executor, worker: CapturableWorker, max_graphs: int) -> None:
+        self.inner = inner
+        self.worker = worker
+        self.max_graphs = max_graphs
+        self.kv_spec = inner.kv_spec
+        self.max_in_flight = inner.max_in_flight
+        self.reason = "decode steps, each number of rows once it came a second time; other steps without"
+        self.max_width = -(-worker.limits.max_model_len // worker.block_size)
+        self.pieces: Pieces | None = None
+        self.graphs: dict[tuple[int, ...], Graph] = {}
+        """By number of rows and widths of tables; what was used last stands last."""
+        self.results: dict[int, Callable[[], StepOutput]] = {}
+        self.num_replayed = self.num_recorded = self.num_eager = 0
+        self.is_off = False
+        """After a replay that gave something else than the step itself."""
+
+    def start(self) -> None:
+        self.inner.start()
+
+    def allocate(self, num_blocks: tuple[int, ...]) -> None:
+        from ...kernels.cpu.memory import Arena
+        from .memory import Pieces
+
+        self.inner.allocate(num_blocks)
+        self.pieces = Pieces(Arena())
+        self._try()
+
+    def _try(self) -> None:
+        """Record a step and check another by it, in KV that nobody has yet, so that what cannot work is told now."""
+        from .recorder import NotRecordable
+
+        try:
+            for token in range(2):
+                self._decode(self._first_token(token))
+        except NotRecordable as reason:
+            raise PluginError(f"plugin 'cpu_graphs' cannot record a step: {reason}; switch it off") from reason
+        if self.is_off:
+            raise PluginError(f"plugin 'cpu_graphs' cannot replay a step: {NOT_SEEN}; switch it off")
+        self.graphs.clear()
+        self.num_recorded = self.num_replayed = self.num_eager = 0
+
+    def _first_token(self, token: int) -> Batch:
+        """A step of one row that begins with this token, in the first block."""
+        nothing, one, groups = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64), len(self.kv_spec)
+        return Batch(
+            step=-1,
+            rows=nothing,
+            token_ids=np.array([token]),
+            positions=nothing,
+            query_start=np.arange(2),
+            context_lens=one,
+            num_drafts=nothing,
+            block_tables=(nothing[None],) * groups,
+            slots=(nothing,) * groups,
+            block_size=self.worker.block_size,
+            copies=(),
+            outputs=nothing,
+            scored=NO_ROWS,
+            targets=NO_ROWS,
+        )
+
+    def submit(self, batch: Batch) -> int:
+        logits = self._decode_or_turn_off(batch) if self._is_decode(batch) and not self.is_off else None
+        if logits is not None:
+            self.results[batch.step] = partial(StepOutput, self._outputs(batch, logits))
+        else:
+            self.num_eager += 1
+            self.results[batch.step] = partial(self.inner.collect, self.inner.submit(batch))
+        return batch.step
+
+    def collect(self, ticket: int) -> StepOutput:
+        return self.results.pop(ticket)()
+
+    def close(self) -> None:
+        self.results.clear()
+        self.graphs.clear()
+        self.inner.close()
+
+    def stats(self) -> Mapping[str, float]:
+        return {
+            "replayed_steps": self.num_replayed,
+            "recorded_steps": self.num_recorded,
+            "eager_steps": self.num_eager,
+            "graphs": len(self.graphs),
+            "working_bytes": self.pieces.num_bytes if self.pieces else 0,
+            "is_off": self.is_off,
+        }
+
+    def _is_decode(self, batch: Batch) -> bool:
+        """One token in each row, and nothing asked for but logits."""
+        return len(batch.token_ids) == len(batch.rows) and not (len(batch.scored) or len(batch.pooled))
+
+    def _outputs(self, batch: Batch, logits: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        return logits if len(batch.outputs) == len(logits) else logits[torch.from_numpy(batch.outputs)]
+
+    def _decode_or_turn_off(self, batch: Batch) -> torch.Tensor | None:
+        """Logits of every row, or None where such a step turns out to be none that can be recorded."""
+        from .recorder import NotRecordable
+
+        try:
+            return self._decode(batch)
+        except NotRecordable as reason:
+            self._turn_off(str(reason))
+            return None
+
+    def _turn_off(self, reason: str) -> None:
+        logging.getLogger(__name__).error("cpu_graphs replays no more steps: %s", reason)
+        self.is_off = True
+
+    def _decode(self, batch: Batch) -> torch.Tensor:
+        """Logits of every row."""
+        import torch
+
+        from ...core.model.refill import refill
+
+        batch = replace(batch, block_tables=tuple(map(self._widened, batch.block_tables)))
+        key = (len(batch.rows), *(table.shape[1] for table in batch.block_tables))
+        with torch.inference_mode():
+            step = self.worker.prepare(batch)
+            graph = self.graphs.pop(key, None)
+            if graph is None:
+                graph, logits = self._record(step)
+            else:
+                refill(graph.inputs, step)
+                logits = graph.recording.replay()
+                self.num_replayed += 1
+                if not graph.is_checked:
+                    logits = self._checked(graph, logits)
+            self.graphs[key] = graph
+            return logits
+
+    def _widened(self, table: IntArray) -> IntArray:
+        """A block table in one of few widths."""
+        num_rows, width = table.shape
+        wide = min(max(LEAST_WIDTH, 1 << (width - 1).bit_length()), self.max_width)
+        if wide <= width:
+            return np.ascontiguousarray(table)
+        result = np.zeros((num_rows, wide), dtype=table.dtype)
+        result[:, :width] = table
+        return result
+
+    def _record(self, step: Any) -> tuple[Graph, torch.Tensor]:
+        from .recorder import record
+
+        assert self.pieces is not None, "allocate comes before submit"
+        if len(self.graphs) >= self.max_graphs:
+            del self.graphs[next(iter(self.graphs))]
+        # of its own, since what a step brings is the scheduler's
+        inputs = copy.deepcopy(step)
+        recording, logits = record(partial(self._logits, inputs), self.pieces)
+        self.num_recorded += 1
+        return Graph(inputs, recording), logits
+
+    def _logits(self, inputs: Any) -> torch.Tensor:
+        return self.worker.logits(self.worker.forward(inputs))
+
+    def _checked(self, graph: Graph, replayed: torch.Tensor) -> torch.Tensor:
+        """The logits of a step that was replayed, by computing it anew; they are the same to the last bit."""
+        import torch
+
+        logits = self._logits(graph.inputs)
+        graph.is_checked = torch.equal(logits.view(torch.uint8), replayed.view(torch.uint8))
+        if not graph.is_checked:
+            self._turn_off(NOT_SEEN)
+        return logits
