@@ -104,6 +104,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     engine: EngineConfig = EngineConfig()
     server: ServerConfig = ServerConfig()
     plugins: tuple[PluginEntry, ...] = ()
+    optional: frozenset[str] = frozenset()
+    """Plugins that a recipe brought and nobody named: one that refuses here keeps no engine from starting."""
 
 
 # -- building a config ----------------------------------------------------------------------------------------------
@@ -136,9 +138,11 @@ def build_config(
     for override in overrides:
         if override not in of_plugins:
             apply_override(table, override)
-    if "plugins" not in table:
+    is_from_recipe = "plugins" not in table
+    if is_from_recipe:
         table["plugins"] = recipe_plugins(recipe or ("recommended" if path is None else "all_off"), table)
     plugins = table["plugins"]
+    given = frozenset(plugins) if is_from_recipe else frozenset()
     for name in on:
         options = plugins.setdefault(name, {})
         if isinstance(options, dict):  # what else it may be is refused below
@@ -149,7 +153,8 @@ def build_config(
         if name not in plugins:
             raise ConfigError(f"cannot switch off {name!r}, which is not on: {listed('on are', plugins)}")
         del plugins[name]
-    return from_table(table)
+    named = {*on, *(override.split(".")[1].strip() for override in of_plugins)}
+    return msgspec.structs.replace(from_table(table), optional=given.intersection(plugins) - named)
 
 
 def recipe_plugins(name: str, table: Mapping[str, Any]) -> Plugins:

@@ -187,9 +187,10 @@ class KVTransfer(Protocol):
 class AttentionImpl(Protocol):
     """Attention over cached KV for one kind of layer. Everything that changes per step goes through `meta`.
 
-    One whose decode steps can be recorded in a CUDA graph says `is_capturable = True`. Then `meta` is made of tensors,
-    dataclasses, tuples, lists and mappings. Of rows with one query each, the shapes of its tensors follow from the
-    number of rows and the width of the block tables; its other values, made for the longest context, serve any other.
+    One whose decode steps can be recorded and replayed (`cuda_graphs`, `cpu_graphs`) says `is_capturable = True`. Then
+    `meta` is made of tensors, dataclasses, tuples, lists and mappings. Of rows with one query each, the shapes of its
+    tensors follow from the number of rows and the width of the block tables; its other values, made for the longest
+    context, serve any other.
     """
 
     layout: str
@@ -482,5 +483,5 @@ def stores_kv(executor: object) -> bool:
 
 
 def is_capturable(provider: object) -> bool:
-    """Whether an attention, or what a plugin put around a linear, can be recorded in a CUDA graph."""
+    """Whether an attention, or what a plugin put around a linear, can be recorded and replayed."""
     return bool(getattr(provider, "is_capturable", False))

@@ -77,7 +77,7 @@ class EffectivePlan:
     hooks: tuple[HookLine, ...]
     plugins: tuple[PluginLine, ...]
     degraded: Mapping[str, str]
-    """Plugins that are on without full effect, with the reason; empty unless `allow_degrade` is set."""
+    """Plugins that are on without full effect, with the reason: any where `allow_degrade` is set, else a recipe's."""
 
     @property
     def hash(self) -> str:
@@ -137,8 +137,9 @@ def effective_plan(
 ) -> EffectivePlan:
     """The plan of what was bound. Raises PluginError if a plugin that is on has no effect and may not degrade."""
     degraded = registry.without_effect()
-    if degraded and not config.engine.allow_degrade:
-        name, reason = next(iter(degraded.items()))
+    demanded = [name for name in degraded if name not in config.optional]
+    if demanded and not config.engine.allow_degrade:
+        name, reason = demanded[0], degraded[demanded[0]]
         raise PluginError(
             f"plugin {name!r} is on and has no effect here: {reason}; switch it off, or set [engine] "
             "allow_degrade = true to start all the same"

@@ -26,11 +26,12 @@ def all_off(model: Mapping[str, Any]) -> Plugins:
 def recommended(model: Mapping[str, Any]) -> Plugins:
     """What we would switch on for you; `model` is the `[model]` section as written. Grows with the plugins that ship.
 
-    The native kernels are in it where they run: on a CPU that has them built, in a precision that they know.
+    The native kernels are in it where they run: on a CPU that has them built, in a precision that they know. What of it
+    a model has no use for stands in the plan, and nothing fails for it.
     """
     plugins = {name: dict(options) for name, options in SCHEDULING.items()}
     if is_for_cpu(model) and model.get("dtype", "auto") in NATIVE_DTYPES and not lack_of("native_cpu"):
-        plugins |= {"flash_attention": {}, "native_cpu": {}}
+        plugins |= {"flash_attention": {}, "native_cpu": {}, "cpu_graphs": {}}
     return plugins
 
 

@@ -33,5 +33,6 @@ COMMAND = Command(
     add_options,
     run,
     "Exit code 0: everything that was asked for has effect. 1: refused, with the reason. "
-    f"{DEGRADED}: [engine] allow_degrade is set and a plugin is without full effect, as the plan says.",
+    f"{DEGRADED}: a plugin is without full effect, as the plan says: the recipe brought it, or [engine] allow_degrade "
+    "is set.",
 )

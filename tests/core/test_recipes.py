@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from switchgear import LLM, SamplingParams
 from switchgear.core import recipes
 from switchgear.core.config import build_config, plain
+from switchgear.core.errors import PluginError
+from switchgear.core.testing.tiny import make_tiny_model
 
 SCHEDULING: dict[str, Any] = {"continuous_batching": {}, "paged_kv": {}, "prefix_cache": {}, "chunked_prefill": {}}
-NATIVE: dict[str, Any] = {"flash_attention": {}, "native_cpu": {}}
+NATIVE: dict[str, Any] = {"flash_attention": {}, "native_cpu": {}, "cpu_graphs": {}}
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +53,24 @@ def test_a_gpu_that_the_machine_has_is_left_to_the_kernels_for_it(
 
 def test_what_is_recommended_can_be_set_and_switched_off() -> None:
     config = build_config(overrides=["plugins.flash_attention.backend=sdpa"], off=["native_cpu"])
-    assert plain(config.plugins) == SCHEDULING | {"flash_attention": {"backend": "sdpa"}}
+    assert plain(config.plugins) == SCHEDULING | {"flash_attention": {"backend": "sdpa"}, "cpu_graphs": {}}
+
+
+def test_what_nobody_named_may_be_of_no_use() -> None:
+    assert build_config().optional == {*SCHEDULING, *NATIVE} == build_config(recipe="recommended").optional
+    named = build_config(on=["paged_kv"], off=["native_cpu"], overrides=["plugins.flash_attention.backend=sdpa"])
+    assert named.optional == {*SCHEDULING, "cpu_graphs"} - {"paged_kv"}
+    assert build_config(sections={"plugins": {"paged_kv": {}}}).optional == frozenset()
+
+
+def test_a_model_whose_steps_cannot_be_recorded_runs_under_the_recommended_recipe(tmp_path: Path) -> None:
+    model = make_tiny_model(tmp_path / "model", family="mixtral")
+    with LLM(str(model), dtype="float32") as llm:
+        assert list(llm.plan.degraded) == ["cpu_graphs"] and "the plain experts" in llm.plan.degraded["cpu_graphs"]
+        assert len(llm.generate([[3, 4]], SamplingParams(max_tokens=4, ignore_eos=True))[0].token_ids) == 4
+    config = build_config(on=["cpu_graphs"], sections={"model": {"name": str(model), "dtype": "float32"}})
+    with pytest.raises(PluginError, match="'cpu_graphs' is on and has no effect here: the plain experts ask the host"):
+        LLM.from_config(config)
 
 
 def test_what_the_machine_lacks_is_known_without_pytorch() -> None:

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -213,7 +213,8 @@ def refusal(model: Path, plugins: Any, *classes: type) -> str:
 def test_attention_that_goes_by_each_steps_shapes(tiny_model: Path) -> None:
     text = refusal(tiny_model, {"cuda_graphs": {}})
     assert "plugin 'cuda_graphs' is on and has no effect here: the attention of core goes by each step's own" in text
-    assert "attention of flash_attention" in refusal(tiny_model, {"flash_attention": {}, "cuda_graphs": {}})
+    by_pytorch = {"flash_attention": {"backend": "sdpa"}, "cuda_graphs": {}}
+    assert "attention of flash_attention" in refusal(tiny_model, by_pytorch)
     with engine(tiny_model, {"cuda_graphs": {}}, allow_degrade=True) as llm:
         assert "goes by each step's own shapes" in llm.plan.degraded["cuda_graphs"]
         assert llm.stats()["cuda_graphs"] == {}

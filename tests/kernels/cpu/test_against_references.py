@@ -18,7 +18,17 @@ from switchgear.kernels.cpu.linear import linear, pack
 from .paged_attention import attend_paged, attend_prefill, attention_cases, prefill_cases
 
 FOLDER = Path(__file__).resolve().parents[3] / "kernels" / "cpu"
-NO_KERNELS = {"__init__", "build", "build_step", "elements", "library", "memory"}
+NO_KERNELS = {
+    "__init__",
+    "build",
+    "build_step",
+    "elements",
+    "library",
+    "memory",
+    "program",
+    "recorder",
+    "working_memory",
+}
 KERNELS = {
     path.stem: import_module(f"switchgear.kernels.cpu.{path.stem}")
     for path in sorted(FOLDER.glob("*.py"))

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import numpy as np
 
-from ...core.config import PluginConfig
-from ...core.errors import PluginError
-from ...core.hooks import hookimpl
-from ...core.interfaces import CapturableWorker, Control, EngineHandle, Executor
-from ...core.records import NO_ROWS, TOKEN_EQUAL, Batch, IntArray, Refusal, StepOutput
+from ..core.config import PluginConfig
+from ..core.errors import PluginError
+from ..core.hooks import hookimpl
+from ..core.interfaces import CapturableWorker, Control, EngineHandle, Executor
+from ..core.records import NO_ROWS, TOKEN_EQUAL, Batch, IntArray, Refusal, StepOutput
 
 if TYPE_CHECKING:
     import torch
 
-    from .memory import Pieces
-    from .recorder import Recording
+    from ..kernels.cpu.recorder import Recording
+    from ..kernels.cpu.working_memory import Pieces
 
 LEAST_WIDTH = 64
 """Blocks of the narrowest recorded block table; each next one is twice as wide."""
@@ -41,7 +41,7 @@ class CPUGraphs:
 
     name = "cpu_graphs"
     equivalence = TOKEN_EQUAL
-    requires: tuple[str, ...] = ("flash_attention", "native_cpu")
+    requires: tuple[str, ...] = ("flash_attention",)
     conflicts: tuple[str, ...] = ()
     hook_api = (1, 0)
 
@@ -56,7 +56,7 @@ class CPUGraphs:
     @staticmethod
     def unavailable() -> str:
         """Why this machine cannot run it, with the remedy; empty if it can."""
-        from ...kernels.cpu.library import Unusable, usable
+        from ..kernels.cpu.library import Unusable, usable
 
         try:
             usable()
@@ -72,7 +72,10 @@ class CPUGraphs:
             return Refusal(("recorded steps need a worker in this process, and no wrapper of `execute` before them",))
         reasons = worker.uncapturable()
         if worker.device.type != "cpu":
-            reasons = (f"native kernels are recorded, and those are for the CPU, not for {worker.device.type}", *reasons)
+            reasons = (
+                f"native kernels are recorded, and those are for the CPU, not for {worker.device.type}",
+                *reasons,
+            )
         unavailable = self.unavailable()
         if unavailable:
             reasons = (unavailable, *reasons)
@@ -125,8 +128,8 @@ class RecordedExecutor:
         self.inner.start()
 
     def allocate(self, num_blocks: tuple[int, ...]) -> None:
-        from ...kernels.cpu.memory import Arena
-        from .memory import Pieces
+        from ..kernels.cpu.memory import Arena
+        from ..kernels.cpu.working_memory import Pieces
 
         self.inner.allocate(num_blocks)
         self.pieces = Pieces(Arena())
@@ -134,7 +137,7 @@ class RecordedExecutor:
 
     def _try(self) -> None:
         """Record a step and check another by it, in KV that nobody has yet, so that what cannot work is told now."""
-        from .recorder import NotRecordable
+        from ..kernels.cpu.recorder import NotRecordable
 
         try:
             for token in range(2):
@@ -204,7 +207,7 @@ class RecordedExecutor:
 
     def _decode_or_turn_off(self, batch: Batch) -> torch.Tensor | None:
         """Logits of every row, or None where such a step turns out to be none that can be recorded."""
-        from .recorder import NotRecordable
+        from ..kernels.cpu.recorder import NotRecordable
 
         try:
             return self._decode(batch)
@@ -220,7 +223,7 @@ class RecordedExecutor:
         """Logits of every row."""
         import torch
 
-        from ...core.model.refill import refill
+        from ..core.model.refill import refill
 
         batch = replace(batch, block_tables=tuple(map(self._widened, batch.block_tables)))
         key = (len(batch.rows), *(table.shape[1] for table in batch.block_tables))
@@ -249,7 +252,7 @@ class RecordedExecutor:
         return result
 
     def _record(self, step: Any) -> tuple[Graph, torch.Tensor]:
-        from .recorder import record
+        from ..kernels.cpu.recorder import record
 
         assert self.pieces is not None, "allocate comes before submit"
         if len(self.graphs) >= self.max_graphs:

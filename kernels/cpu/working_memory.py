@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import weakref
 from collections import defaultdict
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import torch
+import torch
 
-    from ...kernels.cpu.memory import Arena
+from .memory import Arena
 
 SMALLEST = 64
 """Bytes of the smallest piece. Each size is twice the one before, so that few rows more take the same pieces."""
@@ -46,8 +44,6 @@ class Lease:
 
     def tensor(self, like: torch.Tensor) -> torch.Tensor:
         """A tensor of the same form in a piece, which is free again when the last view of it is gone."""
-        import torch
-
         last = sum((count - 1) * stride for count, stride in zip(like.shape, like.stride(), strict=True))
         num_bytes = 0 if not like.numel() else (last + 1) * like.itemsize
         piece = self.pieces.take(max(SMALLEST, 1 << max(0, num_bytes - 1).bit_length()))

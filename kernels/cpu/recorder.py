@@ -10,8 +10,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ...kernels.cpu.program import Program
-from .memory import Lease, Pieces
+from .program import Program
+from .working_memory import Lease, Pieces
 
 ALLOCATIONS = {
     *("aten::empty", "aten::empty_like", "aten::empty_strided"),
@@ -92,7 +92,7 @@ class Recorder(TorchDispatchMode):
     """Sees every operation of PyTorch that runs in this thread, and gives what it makes a place that stays."""
 
     def __init__(self, lease: Lease) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.lease = lease
         self.program = Program()
         self.parts: list[Call | Stretch] = []
@@ -155,4 +155,5 @@ def tensors(value: Any) -> list[torch.Tensor]:
 
 
 def storage_of(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    place: int = tensor.untyped_storage()._cdata
+    return place
