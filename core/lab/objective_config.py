@@ -164,8 +164,10 @@ def make(profile: Profile, config: Config, wish: Wish, chosen: Prospect, is_met:
     step_tokens = max(config.engine.max_step_tokens, budget)
     engine = msgspec.structs.replace(config.engine, max_num_seqs=chosen.num_rows, max_step_tokens=step_tokens)
     plugins, added = with_scheduling(profile, plain(config.plugins), budget)
-    entries = tuple(PluginEntry(name, options) for name, options in plugins.items())
-    better = msgspec.structs.replace(config, engine=engine, plugins=entries)
+    # in a file each plugin is named, and one that refuses would keep the engine from starting
+    idle = config.optional.intersection(profile.plan.degraded)
+    entries = tuple(PluginEntry(name, options) for name, options in plugins.items() if name not in idle)
+    better = msgspec.structs.replace(config, engine=engine, plugins=entries, optional=frozenset())
     return Recommendation(better, chosen, is_met, tuple(reasons(profile, wish, chosen, budget, added)))
 
 

@@ -34,8 +34,8 @@ def main() -> None:
     args = parser.parse_args()
     with ExitStack() as stack:
         eager, recorded = (
-            stack.enter_context(LLM(args.model, dtype=args.dtype, plugins={**BESIDE, **beside}))
-            for beside in ({}, {"cpu_graphs": {}})
+            stack.enter_context(LLM(args.model, dtype=args.dtype, plugins=plugins))
+            for plugins in (BESIDE, {**BESIDE, "cpu_graphs": {}})
         )
         if not args.json:
             print("milliseconds a step\n| rows | eager | recorded | ratio | from, to |\n|---|---|---|---|---|")

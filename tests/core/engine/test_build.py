@@ -26,12 +26,13 @@ def config_of(model: Path | str, **sections: Any) -> Config:
 
 def test_the_plan_is_that_of_the_python_api(tiny_model: Path) -> None:
     config = config_of(tiny_model)
+    recorded = [entry.name for entry in config.plugins if entry.name == "cpu_graphs"]
     built = build_engine(config)
     with LLM.from_config(config, load=False) as llm:
         assert built.plan == llm.plan
     assert built.limits.max_model_len == built.plan.max_model_len == built.spec.max_model_len
     assert built.files.source == tiny_model
-    assert [control.plugin for control in built.controls] == ["prefix_cache"]
+    assert [control.plugin for control in built.controls] == ["prefix_cache", *recorded]
 
 
 def test_it_loads_when_it_is_started(tiny_model: Path) -> None:

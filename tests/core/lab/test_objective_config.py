@@ -17,6 +17,7 @@ from switchgear.core.lab.objective_config import Wish, prospect_of, recommend, t
 from switchgear.core.lab.profile import Profile
 from switchgear.core.lab.roofline import Measured
 from switchgear.core.lab.thresholds import Crossover, FreeChunk
+from switchgear.core.testing.tiny import make_tiny_model
 
 MODEL = CostModel("m", "by hand", "none", fixed=0.008, tokens=Curve((1, 9, 109), (0.0, 0.0, 0.1)))
 """8 ms however little is in a step, up to 9 tokens; then 1 ms for each."""
@@ -157,3 +158,13 @@ def test_values_are_read_back_as_they_were(value: object) -> None:
     import tomllib
 
     assert tomllib.loads(f"value = {toml_value(value)}")["value"] == value
+
+
+def test_a_file_names_no_plugin_that_the_recipe_brought_in_vain(tmp_path: Path) -> None:
+    model = make_tiny_model(tmp_path / "model", family="mixtral")
+    config = config_of(model)
+    profile = profile_of(config)
+    better = recommend(profile, config, Wish(tpot=0.05, input_len=100, output_len=50)).config
+    names = {entry.name for entry in better.plugins}
+    assert names == {entry.name for entry in config.plugins} - set(profile.plan.degraded)
+    LLM.from_config(better, load=False).close()
