@@ -89,7 +89,9 @@ class Side:
         """Seconds of one run."""
         assert self.process.stdin is not None
         os.killpg(self.process.pid, signal.SIGCONT)
-        print(json.dumps([point.num_requests, point.input_len, point.output_len]), file=self.process.stdin, flush=True)
+        with contextlib.suppress(BrokenPipeError):  # of one that has ended, whose answer says so
+            numbers = [point.num_requests, point.input_len, point.output_len]
+            print(json.dumps(numbers), file=self.process.stdin, flush=True)
         seconds: float = self._answer()["seconds"]
         os.killpg(self.process.pid, signal.SIGSTOP)
         return seconds
@@ -101,6 +103,10 @@ class Side:
                 self.process.communicate(timeout=SECONDS_TO_END)
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            with contextlib.suppress(BrokenPipeError):
+                if pipe is not None:
+                    pipe.close()
 
     def _answer(self) -> dict[str, Any]:
         assert self.process.stdout is not None
@@ -176,12 +182,23 @@ def opened(found: Found, folder: Path) -> Iterator[list[Side]]:
         yield sides
 
 
-def measure(sides: Sequence[Side], point: Point, num_runs: int) -> dict[str, list[float]]:
-    """Seconds of each side's runs, in turn, after one that only warms up."""
+def measure(sides: list[Side], point: Point, num_runs: int) -> dict[str, list[float]]:
+    """Seconds of each side's runs, in turn, after one that only warms up.
+
+    A peer that ends meanwhile is told and leaves the list: what it did at this point does not count.
+    """
     seconds: dict[str, list[float]] = {side.name: [] for side in sides}
     for run in range(num_runs + 1):
-        for side in sides:
-            taken = side.run(point)
+        for side in [*sides]:
+            try:
+                taken = side.run(point)
+            except SideEnded as error:
+                if side.name == OURS:
+                    raise
+                print(f"{error}, at {point}: it is left out from there on", flush=True)
+                sides.remove(side)
+                del seconds[side.name]
+                continue
             print(f"{point} run {run} {side.name} {taken:.3f} s", file=sys.stderr, flush=True)
             if run:
                 seconds[side.name].append(taken)

@@ -6,7 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from switchgear.core.lab.points import Point
 from switchgear.core.testing.tiny import make_tiny_model
+
+from .peers import OURS, Side, SideEnded, measure
 
 PROGRAM = Path(__file__).with_name("peers.py")
 DEFINITION = PROGRAM.parents[3] / "shared" / "peers" / "raw.py"
@@ -50,3 +53,35 @@ def test_what_is_on_is_for_our_side_which_has_to_run(tmp_path: Path) -> None:
     ended = run("--model", model, "--sides", "vllm", "--points", "2x8x3", "--runs", "1", "--on", "no_such_plugin")
     assert ended.returncode == 1
     assert "switchgear ended by itself: " in ended.stdout and "unknown plugin 'no_such_plugin'" in ended.stdout
+
+
+ANSWER = """
+import sys
+print('{"startup_s": 0, "version": "1"}', flush=True)
+for index, line in enumerate(sys.stdin):
+    if index == int(sys.argv[1]):
+        sys.exit("the reason")
+    print('{"seconds": 1.5}', flush=True)
+"""
+
+
+def test_a_peer_that_ends_is_told_and_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    point = Point(1, 2, 3)
+    every = [
+        Side(name, [sys.executable, "-c", ANSWER, str(after)], tmp_path / f"{name}.log")
+        for name, after in ((OURS, 7), ("early", 1), ("late", 5))
+    ]
+    sides = [*every]
+    for side in every:
+        side.open()
+    assert measure(sides, point, 2) == {OURS: [1.5] * 2, "late": [1.5] * 2}
+    assert [side.name for side in sides] == [OURS, "late"]
+    assert measure(sides, point, 2) == {OURS: [1.5] * 2}
+    said = capsys.readouterr().out
+    assert (
+        "early ended by itself: the reason, at 1x2x3: it is left out from there on\n" in said and "late ended" in said
+    )
+    with pytest.raises(SideEnded, match="switchgear ended by itself: the reason"):
+        measure(sides, point, 2)
+    for side in every:
+        side.close()
