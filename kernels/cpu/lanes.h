@@ -1,5 +1,5 @@
 // As many numbers at once as the including file may use: 8 float32 with AVX2, 16 with AVX-512 BF16, half as many
-// float64; loaded from and stored to the element types.
+// float64 or int64; loaded from and stored to the element types.
 #pragma once
 
 #include <immintrin.h>
@@ -12,11 +12,14 @@ namespace {
 
 using Floats = __m512;
 using Doubles = __m512d;
+using Longs = __m512i;
 
 inline Floats set_lanes(float value) { return _mm512_set1_ps(value); }
 inline Doubles set_lanes(double value) { return _mm512_set1_pd(value); }
+inline Longs set_lanes(int64_t value) { return _mm512_set1_epi64(value); }
 inline Floats load_lanes(const float* place) { return _mm512_loadu_ps(place); }
 inline Doubles load_lanes(const double* place) { return _mm512_loadu_pd(place); }
+inline Longs load_lanes(const int64_t* place) { return _mm512_loadu_si512(place); }
 inline void store_lanes(float* place, Floats value) { _mm512_storeu_ps(place, value); }
 inline void store_lanes(double* place, Doubles value) { _mm512_storeu_pd(place, value); }
 inline float sum_of(Floats value) { return _mm512_reduce_add_ps(value); }
@@ -46,15 +49,25 @@ inline Floats power_of_two(Floats n) {
 }
 inline Floats rough_reciprocal(Floats x) { return _mm512_rcp14_ps(x); }
 
+// A bit for each lane of x that is not at most the bound's.
+inline uint32_t lanes_above(Floats x, Floats bound) { return _mm512_cmp_ps_mask(x, bound, _CMP_NLE_UQ); }
+inline uint32_t lanes_above(Doubles x, Doubles bound) { return _mm512_cmp_pd_mask(x, bound, _CMP_NLE_UQ); }
+inline uint32_t lanes_above(Longs x, Longs bound) { return _mm512_cmpgt_epi64_mask(x, bound); }
+
 #else
 
 using Floats = __m256;
 using Doubles = __m256d;
+using Longs = __m256i;
 
 inline Floats set_lanes(float value) { return _mm256_set1_ps(value); }
 inline Doubles set_lanes(double value) { return _mm256_set1_pd(value); }
+inline Longs set_lanes(int64_t value) { return _mm256_set1_epi64x(value); }
 inline Floats load_lanes(const float* place) { return _mm256_loadu_ps(place); }
 inline Doubles load_lanes(const double* place) { return _mm256_loadu_pd(place); }
+inline Longs load_lanes(const int64_t* place) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(place));
+}
 inline void store_lanes(float* place, Floats value) { _mm256_storeu_ps(place, value); }
 inline void store_lanes(double* place, Doubles value) { _mm256_storeu_pd(place, value); }
 inline float sum_of(Floats value) {
@@ -98,6 +111,16 @@ inline Floats power_of_two(Floats n) {
 }
 inline Floats rough_reciprocal(Floats x) { return _mm256_rcp_ps(x); }
 
+inline uint32_t lanes_above(Floats x, Floats bound) {
+  return _mm256_movemask_ps(_mm256_cmp_ps(x, bound, _CMP_NLE_UQ));
+}
+inline uint32_t lanes_above(Doubles x, Doubles bound) {
+  return _mm256_movemask_pd(_mm256_cmp_pd(x, bound, _CMP_NLE_UQ));
+}
+inline uint32_t lanes_above(Longs x, Longs bound) {
+  return _mm256_movemask_pd(_mm256_castsi256_pd(_mm256_cmpgt_epi64(x, bound)));
+}
+
 #endif
 
 inline Doubles larger_of(Doubles a, Doubles b) { return a > b ? a : b; }
@@ -120,6 +143,11 @@ struct LanesOf {
 template <>
 struct LanesOf<double> {
   using Vector = Doubles;
+};
+
+template <>
+struct LanesOf<int64_t> {
+  using Vector = Longs;
 };
 
 template <class T>

@@ -44,6 +44,9 @@ SIGNATURES = {
         *(c_int32, c_int32, c_int32),
     ),
     "switchgear_argmax": (None, c_void_p, c_int64, c_void_p, c_int64, c_int64, c_int32, c_int32, c_int32),
+    "switchgear_top_k": (
+        *(None, c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_int32, c_int32, c_int32),
+    ),
     "switchgear_act_mul": (*(None, c_void_p, c_int64, c_void_p, c_int64, c_int64, c_int32, c_int32, c_int32, c_int32),),
     "switchgear_decode_state_size": (c_int64, c_int64),
     "switchgear_decode": (

@@ -8,8 +8,8 @@
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-// As in library.py.
-enum Element : int32_t { BFLOAT16 = 0, FLOAT32 = 1, FLOAT64 = 2 };
+// As in elements.py and library.py. INT64 is for what compares numbers and nothing else.
+enum Element : int32_t { BFLOAT16 = 0, FLOAT32 = 1, FLOAT64 = 2, INT64 = 3 };
 enum Level : int32_t { NONE = 0, AVX2 = 1, AVX512 = 2, AVX512_BF16 = 3, AMX_BF16 = 4 };
 
 struct BFloat16 {

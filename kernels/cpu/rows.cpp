@@ -39,6 +39,13 @@ EXPORT void switchgear_argmax(const void* x, int64_t stride, int64_t* out, int64
   run_ranges(range, call, num_rows, size, num_threads);
 }
 
+EXPORT void switchgear_top_k(const void* x, int64_t stride, void* values, int64_t* places, int64_t num_rows,
+                             int64_t size, int64_t k, int32_t element, int32_t level, int32_t num_threads) {
+  const TopK call{x, stride, values, places, size, k};
+  const Range range = (level >= AVX512_BF16 ? top_k_rows_avx512 : top_k_rows_avx2)(element);
+  run_ranges(range, call, num_rows, size, num_threads);
+}
+
 EXPORT void switchgear_act_mul(const void* gate_up, int64_t stride, void* out, int64_t num_rows, int64_t size,
                                int32_t activation, int32_t element, int32_t level, int32_t num_threads) {
   constexpr int64_t COST_OF_EXP = 4;

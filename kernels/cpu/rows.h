@@ -54,6 +54,16 @@ struct Argmax {
   int64_t size;
 };
 
+// x: [rows, size]; values and places: [rows, k], 1 <= k <= size.
+struct TopK {
+  const void* x;
+  int64_t stride;
+  void* values;
+  int64_t* places;
+  int64_t size;
+  int64_t k;
+};
+
 // gate_up: [rows, 2 * size], gate first.
 struct ActMul {
   const void* gate_up;
@@ -74,5 +84,7 @@ Range rope_and_cache_tokens_avx2(int32_t element);
 Range rope_and_cache_tokens_avx512(int32_t element);
 Range argmax_rows_avx2(int32_t element);
 Range argmax_rows_avx512(int32_t element);
+Range top_k_rows_avx2(int32_t element);
+Range top_k_rows_avx512(int32_t element);
 Range act_mul_rows_avx2(int32_t element, int32_t activation);
 Range act_mul_rows_avx512(int32_t element, int32_t activation);

@@ -101,6 +101,13 @@ def argmax_cases(dtype: torch.dtype, random: Callable[..., torch.Tensor]) -> Ite
         yield (x[:, :size].masked_fill(x[:, :size] > 2, torch.nan),)
 
 
+def top_k_cases(dtype: torch.dtype, random: Callable[..., torch.Tensor]) -> Iterator[Arguments]:
+    for num_rows, size in product((1, 3, 17), (1, 7, 16, 17, 1000, 49152)):
+        x = random(num_rows, size + 3).to(torch.promote_types(dtype, torch.float32))
+        for k in sorted({min(k, size) for k in (1, 5, 20, 512, size)}):
+            yield x[:, 1 : size + 1], k
+
+
 CASES = {
     "rms_norm": rms_norm_cases,
     "rope": rope_cases,
@@ -111,6 +118,7 @@ CASES = {
     "write_kv": write_kv_cases,
     "rope_and_cache": rope_and_cache_cases,
     "argmax": argmax_cases,
+    "top_k": top_k_cases,
 }
 
 
@@ -130,15 +138,27 @@ def written(write: Callable[..., Any], *, heads_first: bool = False) -> Callable
     return run
 
 
+def looked_up(top_k: Callable[..., Any]) -> Callable[..., tuple[torch.Tensor, ...]]:
+    """Its values, and what stands at its places: which of equals it takes is open."""
+
+    def run(x: torch.Tensor, k: int) -> tuple[torch.Tensor, ...]:
+        values, places = top_k(x, k)
+        return values, x.gather(-1, places)
+
+    return run
+
+
 KERNEL_CALLS: Mapping[str, Callable[..., Any]] = {
     "decode_attention": attend_paged,
     "prefill_attention": attend_prefill,
     "write_kv": written(KERNELS["write_kv"].write_kv),
     "rope_and_cache": written(KERNELS["rope_and_cache"].rope_and_cache),
+    "top_k": looked_up(KERNELS["top_k"].top_k),
 }
 REFERENCE_CALLS: Mapping[str, Callable[..., Any]] = {
     "write_kv": written(ops.write_kv, heads_first=True),
     "rope_and_cache": written(ops.rope_and_cache, heads_first=True),
+    "top_k": looked_up(ops.top_k),
 }
 """How kernel and reference are called with the same arguments, where that is not just so."""
 
