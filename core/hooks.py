@@ -160,11 +160,14 @@ class HookSpecs:
         """A faster form of one operation of `core/model/ops.py`, with the same signature, called by position.
 
         Called once per operation while a worker is built. op: `rms_norm`, `rope`, `rope_and_cache`, `act_mul`,
-        `argmax`, and `experts` where the model has them; device: where it will run. The first answer in config order
-        takes the operation. Nobody: plain PyTorch.
+        `argmax`, `top_k` (once more for the engine), and `experts` where the model has them; device: where it will run.
+        The first answer in config order takes the operation. Nobody: plain PyTorch.
 
         `rope_and_cache` stands for `rope` of q and k and the attention's `write` together. Its answer says in `layouts`
         for which orders of a cache's axes; layers of others, and those whose KV has a codec, take the two apart.
+
+        `top_k(x [L, V], k)` takes float32, float64 and int64. Which of equals it takes, and in which order, is its own
+        affair: samples never depend on it.
 
         `experts(x [T, E], router_logits [T, N], gate_up, down, num_active, renormalize, activation) -> [T, E]`: each
         token through `num_active` of N experts. gate_up and down hold one `Linear` for each expert, as `quantize` and

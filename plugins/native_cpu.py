@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..kernels.cpu.memory import Arena
 
 DTYPES = ("bfloat16", "float32", "float64")
-OPS = ("rms_norm", "rope", "rope_and_cache", "act_mul", "argmax")
+OPS = ("rms_norm", "rope", "rope_and_cache", "act_mul", "argmax", "top_k")
 
 
 class NativeCPU:
@@ -81,9 +81,10 @@ class NativeCPU:
         from ..kernels.cpu.rms_norm import rms_norm
         from ..kernels.cpu.rope import rope
         from ..kernels.cpu.rope_and_cache import rope_and_cache
+        from ..kernels.cpu.top_k import top_k
 
         storing = StoringRope(rope_and_cache, layouts=("NSKD",))
-        native: tuple[Callable[..., Any], ...] = (rms_norm, rope, storing, act_mul, argmax)
+        native: tuple[Callable[..., Any], ...] = (rms_norm, rope, storing, act_mul, argmax, top_k)
         return dict(zip(OPS, native, strict=True))[op]
 
     def _refusal(self, device: Device) -> Refusal | None:

@@ -81,7 +81,7 @@ def assemble(
         check_allocator(allocator, kv_spec)
         return allocator
 
-    argmax = registry.first("fused_ops", op="argmax", device=device)
+    argmax, top_k = (registry.first("fused_ops", op=op, device=device) for op in ("argmax", "top_k"))
     parts = Parts(
         registry=registry,
         limits=limits,
@@ -96,6 +96,7 @@ def assemble(
         proposer=proposer,
         logits_stages=logits_stages,
         argmax=ops.argmax if argmax is None else argmax.value,
+        top_k=ops.top_k if top_k is None else top_k.value,
         sinks=sinks,
         model=spec.name,
         seed=config.engine.seed,

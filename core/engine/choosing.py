@@ -28,7 +28,7 @@ class Choosing:
     """Holds what sampler, proposer and logits stages know of each row; the same tokens whatever else runs."""
 
     def __init__(self, parts: Parts) -> None:
-        self.sampler = Sampler(parts.vocab_size, parts.eos_ids, parts.argmax)
+        self.sampler = Sampler(parts.vocab_size, parts.eos_ids, parts.argmax, parts.top_k)
         self.proposer = parts.proposer
         self.stages = parts.logits_stages
         self.registry = parts.registry

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from ..model import ops
 from ..records import FloatArray, IntArray
 
 NUM_CANDIDATES = 512
@@ -75,32 +76,37 @@ def weights_from(values: torch.Tensor) -> torch.Tensor:
     return (values / values.amax(-1, keepdim=True)).mul_(2.0 ** scale_bits(values.shape[-1])).to(torch.int64)
 
 
-def filtered(weights: torch.Tensor, filters: Filters, num_candidates: int = NUM_CANDIDATES) -> torch.Tensor:
+def filtered(
+    weights: torch.Tensor,
+    filters: Filters,
+    num_candidates: int = NUM_CANDIDATES,
+    top_k: ops.TopK = ops.top_k,
+) -> torch.Tensor:
     """Set to 0, in place, what top_k, then top_p of what is left, and min_p exclude; returns `weights`.
 
-    A token as likely as the last one kept is kept too, so that no order among equals matters. `num_candidates` changes
-    the time it takes, never the result.
+    A token as likely as the last one kept is kept too, so that no order among equals matters. `num_candidates` and
+    `top_k`, a form of the operation, change the time it takes, never the result.
     """
     index = filters.active
     if not len(index):
         return weights
     if len(index) < len(weights):
         where = torch.from_numpy(index).to(weights.device)
-        weights[where] = filtered(weights[where], filters.at(index), num_candidates)
+        weights[where] = filtered(weights[where], filters.at(index), num_candidates, top_k)
         return weights
 
     floors = np.ceil(filters.min_p * 2.0 ** scale_bits(weights.shape[-1])).astype(np.int64)
     floor = torch.from_numpy(floors).to(weights.device)
     if (filters.top_k > 0).any() or (filters.top_p < 1.0).any():
-        floor = torch.maximum(floor, _floors(weights, filters, num_candidates))
+        floor = torch.maximum(floor, _floors(weights, filters, num_candidates, top_k))
     return weights.masked_fill_(weights < floor[:, None], 0)
 
 
-def _floors(weights: torch.Tensor, filters: Filters, num_candidates: int) -> torch.Tensor:
+def _floors(weights: torch.Tensor, filters: Filters, num_candidates: int, top_k_of: ops.TopK) -> torch.Tensor:
     """`[L]` the smallest weight that top_k and top_p keep; exact, however few candidates it takes to know."""
     vocab_size = weights.shape[-1]
     if num_candidates < vocab_size:
-        best = weights.topk(num_candidates, dim=-1).values
+        best, _ = top_k_of(weights, num_candidates)
     else:
         best = weights.sort(dim=-1, descending=True).values
     top_k = torch.from_numpy(np.where(filters.top_k > 0, filters.top_k, vocab_size)).to(weights.device)
@@ -122,7 +128,7 @@ def _floors(weights: torch.Tensor, filters: Filters, num_candidates: int) -> tor
         index = np.flatnonzero(undecided.cpu().numpy())
         if len(index):
             where = torch.from_numpy(index).to(weights.device)
-            floor[where] = _floors(weights[where], filters.at(index), 16 * num_candidates)
+            floor[where] = _floors(weights[where], filters.at(index), 16 * num_candidates, top_k_of)
     return floor
 
 

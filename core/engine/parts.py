@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from ..interfaces import EventSink, Executor, KVAllocator, LogitsStage, Modifier, Policy, Proposer
+from ..model import ops
 from ..records import Draft, IntArray, KVSpec, KVView, Limits
 from ..registry import Bound, Registry
 from .driver import Chosen
@@ -30,6 +31,7 @@ class Parts:
     proposer: Bound[Proposer] | None
     logits_stages: list[Bound[LogitsStage]]
     argmax: Callable[[torch.Tensor], torch.Tensor]
+    top_k: ops.TopK
     sinks: list[Bound[EventSink]]
     model: str
     seed: int

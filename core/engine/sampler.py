@@ -72,10 +72,12 @@ class Sampler:
         vocab_size: int,
         eos_ids: frozenset[int],
         argmax: Callable[[torch.Tensor], torch.Tensor] = ops.argmax,
+        top_k: ops.TopK = ops.top_k,
     ) -> None:
-        """argmax: `[L, V]` to the place of the largest in each row."""
+        """argmax: `[L, V]` to the place of the largest in each row; top_k: to the k largest and theirs."""
         self.vocab_size = vocab_size
         self._argmax = argmax
+        self._top_k = top_k
         self._eos_ids = eos_ids
         self._rows = RowOptions()
         self._special: set[int] = set()
@@ -148,7 +150,7 @@ class Sampler:
         if len(random):
             uniforms = noise.uniform(options["seed"][random], options["child"][random], positions[random], noise.SAMPLE)
             kept: list[torch.Tensor] | None = [] if keep_laws else None
-            drawn = _draw_blocks(_select(processed, random), options[random], uniforms, kept)
+            drawn = _draw_blocks(_select(processed, random), options[random], uniforms, self._top_k, kept)
             tokens[_index(random, logits)] = drawn
             laws = None if kept is None else Laws(random, torch.cat(kept))
         # of greedy entries the largest is at hand
@@ -168,7 +170,8 @@ class Sampler:
         if not len(entries):
             return None
         chosen = _select(logits[:, : self.vocab_size], entries)
-        values = score_tokens(chosen, _index(token_ids[entries], logits), int(wanted[entries].max()))
+        num_top = int(wanted[entries].max())
+        values = score_tokens(chosen, _index(token_ids[entries], logits), num_top, self._top_k)
         return Scores(entries, values)
 
     def _processed(
@@ -223,7 +226,7 @@ def takes_most_likely(params: SamplingParams) -> bool:
 
 
 def _draw_blocks(
-    logits: torch.Tensor, options: Options, uniforms: FloatArray, kept: list[torch.Tensor] | None
+    logits: torch.Tensor, options: Options, uniforms: FloatArray, top_k: ops.TopK, kept: list[torch.Tensor] | None
 ) -> torch.Tensor:
     """Temperature, filters and the draw for rows that are not greedy, a block at a time. The weights go to `kept`."""
     num_rows = max(1, (_CPU_BLOCK if logits.device.type == "cpu" else _GPU_BLOCK) // logits.shape[-1])
@@ -232,7 +235,7 @@ def _draw_blocks(
     for start in range(0, len(logits), num_rows):
         block = slice(start, start + num_rows)
         filters = Filters(options["top_k"][block], options["top_p"][block], options["min_p"][block])
-        weights = filtered(weights_of(logits[block], temperature[block]), filters)
+        weights = filtered(weights_of(logits[block], temperature[block]), filters, top_k=top_k)
         tokens.append(draw(weights, uniforms[block]))
         if kept is not None:
             kept.append(weights)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from ..records import IntArray, TokenScores
+from . import ops
 
 CHUNK = 128
 """Positions whose logits exist at once: 25 MB of float32 at a vocabulary of 49,152."""
@@ -19,13 +20,14 @@ def score_positions(
     positions: IntArray,
     targets: IntArray,
     num_top: int,
+    top_k: ops.TopK = ops.top_k,
 ) -> TokenScores:
     """Score the token `targets[i]` that follows position `positions[i]` of hidden `[T, E]`."""
     parts = []
     for start in range(0, len(positions), CHUNK):
         chunk = slice(start, start + CHUNK)
         at, following = (torch.from_numpy(each[chunk]).to(hidden.device) for each in (positions, targets))
-        parts.append(score_tokens(logits_of(hidden[at]), following, num_top))
+        parts.append(score_tokens(logits_of(hidden[at]), following, num_top, top_k))
     return TokenScores(
         logprobs=np.concatenate([part.logprobs for part in parts]),
         ranks=np.concatenate([part.ranks for part in parts]),
@@ -34,12 +36,15 @@ def score_positions(
     )
 
 
-def score_tokens(logits: torch.Tensor, token_ids: torch.Tensor, num_top: int) -> TokenScores:
+def score_tokens(
+    logits: torch.Tensor, token_ids: torch.Tensor, num_top: int, top_k: ops.TopK = ops.top_k
+) -> TokenScores:
     """Log probability and rank of one token a row, and the `num_top` best: logits `[P, V]`, token_ids `[P]`."""
     logprobs = torch.log_softmax(logits, dim=-1)
     chosen = logprobs.gather(-1, token_ids.unsqueeze(-1))
     ranks = (logprobs > chosen).sum(-1) + 1
-    top_logprobs, top_ids = logprobs.topk(num_top, dim=-1)
+    # the operation is for one and more
+    top_logprobs, top_ids = top_k(logprobs, num_top) if num_top else (logprobs[:, :0], ranks.new_empty(len(ranks), 0))
     return TokenScores(
         logprobs=chosen.squeeze(-1).double().cpu().numpy(),
         ranks=ranks.cpu().numpy(),

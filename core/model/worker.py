@@ -86,6 +86,7 @@ class LocalWorker:
             act_mul=self._op("act_mul", ops.act_mul),
             experts=self._op("experts", ops.experts) if self.spec.experts else ops.experts,
         )
+        self.top_k: ops.TopK = self._op("top_k", ops.top_k)
         layouts = getattr(self.ops.rope_and_cache, "layouts", ()) if self.codec.name == "none" else ()
         self.fused_layers = {layer for layer in kinds if self.attention[layer].layout in layouts}
         """Kinds of layers whose K and V `ops.rope_and_cache` stores."""
@@ -256,7 +257,7 @@ class LocalWorker:
         logits = self.logits(hidden[to_device(batch.outputs, self.device.type)])
         scores = None
         if len(batch.scored):
-            scores = score_positions(self.logits, hidden, batch.scored, batch.targets, batch.num_top)
+            scores = score_positions(self.logits, hidden, batch.scored, batch.targets, batch.num_top, self.top_k)
         pooled = sum_ranges(hidden, batch.pooled) if len(batch.pooled) else None
         return StepOutput(logits, scores, pooled)
 

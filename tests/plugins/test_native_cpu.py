@@ -6,25 +6,30 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from switchgear import LLM, SamplingParams
 from switchgear.core.cli.diagnosis import find_plugins
 from switchgear.core.config import PluginConfig
 from switchgear.core.defaults import GatheredAttention, PlainLinears
+from switchgear.core.engine.law import NUM_CANDIDATES
+from switchgear.core.engine.sampler import Sampler
 from switchgear.core.errors import PluginError
 from switchgear.core.hooks import hookimpl
+from switchgear.core.model import ops
 from switchgear.core.records import TOKEN_EQUAL, Device, LinearPart, LinearSpec, Refusal
 from switchgear.core.testing.teacher_forced import MAX_UNDECIDED, compare_forced
 from switchgear.core.testing.tiny import make_tiny_model
 from switchgear.kernels.cpu import build
+from switchgear.kernels.cpu import top_k as launcher
 from switchgear.kernels.cpu.library import NotBuilt, Unusable, native
 from switchgear.plugins.native_cpu import NativeCPU
 
 CLASSES = (NativeCPU,)
 ON: Mapping[str, Mapping[str, Any]] = {"native_cpu": {}}
 CPU = Device("cpu", "bfloat16")
-OPS = ("rms_norm", "rope", "rope_and_cache", "act_mul", "argmax")
+OPS = ("rms_norm", "rope", "rope_and_cache", "act_mul", "argmax", "top_k")
 
 
 @pytest.fixture
@@ -90,6 +95,89 @@ def test_only_rounding_decides_where_tokens_differ(dtype: str, model: Path) -> N
 @pytest.mark.usefixtures("_usable")
 def test_in_float64_the_tokens_are_the_same(model: Path) -> None:
     assert answers(model, ON) == answers(model, {})
+
+
+def op_of(name: str) -> Any:
+    return NativeCPU(NativeCPU.Config()).fused_ops(name, CPU)
+
+
+@pytest.mark.usefixtures("_usable")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_filters_and_scores_are_the_same_to_the_last_bit(dtype: torch.dtype) -> None:
+    """Also of rows so flat that they are looked at twice, and of rows with many equals."""
+    options: list[dict[str, Any]] = [
+        {"top_k": 1},
+        {"top_k": 40, "top_p": 0.9, "logprobs": 0},
+        {"top_k": 3000, "logprobs": 1},
+        {"top_p": 0.5, "logprobs": 20},
+        {"top_p": 0.95, "min_p": 0.01, "temperature": 0.7},
+        {"top_p": 0.999, "temperature": 5.0},
+        {"min_p": 0.1},
+        {"temperature": 0.0, "logprobs": 5},
+    ] * 3
+    num_rows, vocab_size = len(options), 12_000
+    logits = torch.randn(num_rows, vocab_size + 5, generator=torch.Generator().manual_seed(0)).to(dtype) * 4
+    logits[8:16] = logits[8:16].bfloat16().to(dtype)
+    samplers = [Sampler(vocab_size, frozenset(), *each) for each in ((), (op_of("argmax"), op_of("top_k")))]
+    for sampler in samplers:
+        for row, each in enumerate(options):
+            sampler.add(row, SamplingParams(**each), seed=row, child=0, tokens=lambda: (np.array([1, 3]), 1))
+    rows, nothing = np.arange(num_rows), np.zeros(num_rows, dtype=np.int64)
+    plain, native = (
+        sampler.sample(logits, rows, nothing, [nothing[:0]] * num_rows, keep_laws=True) for sampler in samplers
+    )
+    assert plain.token_ids.tolist() == native.token_ids.tolist() and not native.errors
+    assert plain.laws is not None and native.laws is not None
+    assert torch.equal(plain.laws.weights, native.laws.weights)
+    one, other = (sampler.score(logits, rows, plain.token_ids) for sampler in samplers)
+    assert one is not None and other is not None
+    for name in ("logprobs", "ranks", "top_logprobs"):
+        assert np.array_equal(getattr(one.values, name), getattr(other.values, name))
+    logprobs = logits[:, :vocab_size].log_softmax(-1).numpy()[other.entries]
+    assert (np.take_along_axis(logprobs, other.values.top_ids, 1) == other.values.top_logprobs).all()
+
+
+@pytest.mark.usefixtures("_usable")
+def test_where_nothing_is_equal_the_same_tokens_are_sampled_and_listed(model: Path) -> None:
+    params = [
+        SamplingParams(max_tokens=12, seed=5, ignore_eos=True, logprobs=4, prompt_logprobs=3, **options)
+        for options in ({"top_k": 20}, {"top_p": 0.8}, {"min_p": 0.05, "top_k": 300}, {"temperature": 0})
+    ]
+    listed = []
+    for plugins in ({}, ON):
+        with LLM(str(model), dtype="float64", plugins=plugins, plugin_classes=CLASSES) as llm:
+            results = llm.generate([[5, 6, 7, 8]] * len(params), params)
+        positions = [[*(result.logprobs or ()), *filter(None, result.prompt_logprobs or ())] for result in results]
+        assert all(len(row) == 12 + 3 for row in positions)
+        listed.append([[[entry.token_id for entry in each.top] for each in row] for row in positions])
+        listed[-1].append([list(result.token_ids) for result in results])
+    assert listed[0] == listed[1]
+
+
+@pytest.mark.usefixtures("_usable")
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        ({"top_p": 0.9}, {NUM_CANDIDATES}),
+        ({"logprobs": 2}, {2}),
+        ({"prompt_logprobs": 3}, {3}),
+        ({"logprobs": 0, "prompt_logprobs": 0}, set()),
+    ],
+)
+def test_its_top_k_serves_filters_and_scores(
+    options: dict[str, Any], asked: set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: set[int] = set()
+
+    def listening(x: torch.Tensor, k: int) -> Any:
+        heard.add(k)
+        return ops.top_k(x, k)
+
+    monkeypatch.setattr(launcher, "top_k", listening)
+    model = make_tiny_model(tmp_path / "model", vocab_size=NUM_CANDIDATES + 1)
+    with LLM(str(model), dtype="float32", plugins=ON, plugin_classes=CLASSES) as llm:
+        llm.generate([[5, 6, 7]], SamplingParams(max_tokens=2, ignore_eos=True, **options))
+    assert heard == asked
 
 
 @pytest.mark.usefixtures("_usable")
