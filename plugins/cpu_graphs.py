@@ -1,13 +1,14 @@
 """The decode step on a CPU, recorded once for each number of rows and then replayed in one native call.
 
-Buys what Python takes to call each kernel and the threads to start for it: at few rows a third of the step. Costs a
-step or two that are computed twice for each new number of rows, and a little memory.
+Buys what Python takes to call each kernel and the threads to start for it: at few rows a third of the step. Costs two
+steps of twice the time for each number of rows that comes often, and a little memory.
 """
 
 from __future__ import annotations
 
 import copy
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -46,6 +47,8 @@ class CPUGraphs:
     hook_api = (1, 0)
 
     class Config(PluginConfig):
+        record_after: Annotated[int, msgspec.Meta(ge=0)] = 16
+        """Steps of as many rows that run before one is recorded, since recording costs what so many replays save."""
         max_graphs: Annotated[int, msgspec.Meta(ge=1)] = 256
         """Recorded steps that are kept, one for each number of rows and width of tables; the least used goes first."""
 
@@ -81,7 +84,7 @@ class CPUGraphs:
             reasons = (unavailable, *reasons)
         if reasons:
             return Refusal(reasons)
-        self.executor = RecordedExecutor(inner, worker, self.config.max_graphs)
+        self.executor = RecordedExecutor(inner, worker, self.config)
         return self.executor
 
     @hookimpl
@@ -106,19 +109,22 @@ class Graph:
 
 
 class RecordedExecutor:
-    """Replays decode steps of numbers of rows that came before; all others go to the executor inside."""
+    """Replays decode steps of numbers of rows that come often; all others go to the executor inside."""
 
-    def __init__(self, inner: Executor, worker: CapturableWorker, max_graphs: int) -> None:
+    def __init__(self, inner: Executor, worker: CapturableWorker, config: CPUGraphs.Config) -> None:
         self.inner = inner
         self.worker = worker
-        self.max_graphs = max_graphs
+        self.config = config
         self.kv_spec = inner.kv_spec
         self.max_in_flight = inner.max_in_flight
-        self.reason = "decode steps, each number of rows once it came a second time; other steps without"
+        often = f"once it came {config.record_after} times" if config.record_after else "from its second time on"
+        self.reason = f"decode steps, each number of rows {often}; other steps without"
         self.max_width = -(-worker.limits.max_model_len // worker.block_size)
         self.pieces: Pieces | None = None
         self.graphs: dict[tuple[int, ...], Graph] = {}
         """By number of rows and widths of tables; what was used last stands last."""
+        self.num_seen: Counter[tuple[int, ...]] = Counter()
+        """Steps that ran as they are, of those that have no graph."""
         self.results: dict[int, Callable[[], StepOutput]] = {}
         self.num_replayed = self.num_recorded = self.num_eager = 0
         self.is_off = False
@@ -141,13 +147,12 @@ class RecordedExecutor:
 
         try:
             for token in range(2):
-                self._decode(self._first_token(token))
+                self._decode(self._widened(self._first_token(token)))
         except NotRecordable as reason:
             raise PluginError(f"plugin 'cpu_graphs' cannot record a step: {reason}; switch it off") from reason
         if self.is_off:
             raise PluginError(f"plugin 'cpu_graphs' cannot replay a step: {NOT_SEEN}; switch it off")
-        self.graphs.clear()
-        self.num_recorded = self.num_replayed = self.num_eager = 0
+        self.num_replayed = 0
 
     def _first_token(self, token: int) -> Batch:
         """A step of one row that begins with this token, in the first block."""
@@ -170,7 +175,7 @@ class RecordedExecutor:
         )
 
     def submit(self, batch: Batch) -> int:
-        logits = self._decode_or_turn_off(batch) if self._is_decode(batch) and not self.is_off else None
+        logits = self._replayed(batch) if self._is_decode(batch) and not self.is_off else None
         if logits is not None:
             self.results[batch.step] = partial(StepOutput, self._outputs(batch, logits))
         else:
@@ -205,10 +210,15 @@ class RecordedExecutor:
 
         return logits if len(batch.outputs) == len(logits) else logits[torch.from_numpy(batch.outputs)]
 
-    def _decode_or_turn_off(self, batch: Batch) -> torch.Tensor | None:
-        """Logits of every row, or None where such a step turns out to be none that can be recorded."""
+    def _replayed(self, batch: Batch) -> torch.Tensor | None:
+        """Logits of every row; None for a step that is not worth recording yet, or turns out to be none that can be."""
         from ..kernels.cpu.recorder import NotRecordable
 
+        batch = self._widened(batch)
+        key = key_of(batch)
+        if key not in self.graphs and self.num_seen[key] < self.config.record_after:
+            self.num_seen[key] += 1
+            return None
         try:
             return self._decode(batch)
         except NotRecordable as reason:
@@ -220,13 +230,12 @@ class RecordedExecutor:
         self.is_off = True
 
     def _decode(self, batch: Batch) -> torch.Tensor:
-        """Logits of every row."""
+        """Logits of every row, from a step whose tables have one of few widths."""
         import torch
 
         from ..core.model.refill import refill
 
-        batch = replace(batch, block_tables=tuple(map(self._widened, batch.block_tables)))
-        key = (len(batch.rows), *(table.shape[1] for table in batch.block_tables))
+        key = key_of(batch)
         with torch.inference_mode():
             step = self.worker.prepare(batch)
             graph = self.graphs.pop(key, None)
@@ -241,21 +250,14 @@ class RecordedExecutor:
             self.graphs[key] = graph
             return logits
 
-    def _widened(self, table: IntArray) -> IntArray:
-        """A block table in one of few widths."""
-        num_rows, width = table.shape
-        wide = min(max(LEAST_WIDTH, 1 << (width - 1).bit_length()), self.max_width)
-        if wide <= width:
-            return np.ascontiguousarray(table)
-        result = np.zeros((num_rows, wide), dtype=table.dtype)
-        result[:, :width] = table
-        return result
+    def _widened(self, batch: Batch) -> Batch:
+        return replace(batch, block_tables=tuple(widened(table, self.max_width) for table in batch.block_tables))
 
     def _record(self, step: Any) -> tuple[Graph, torch.Tensor]:
         from ..kernels.cpu.recorder import record
 
         assert self.pieces is not None, "allocate comes before submit"
-        if len(self.graphs) >= self.max_graphs:
+        if len(self.graphs) >= self.config.max_graphs:
             del self.graphs[next(iter(self.graphs))]
         # of its own, since what a step brings is the scheduler's
         inputs = copy.deepcopy(step)
@@ -275,3 +277,19 @@ class RecordedExecutor:
         if not graph.is_checked:
             self._turn_off(NOT_SEEN)
         return logits
+
+
+def key_of(batch: Batch) -> tuple[int, ...]:
+    """What the shapes of a decode step's tensors follow from."""
+    return len(batch.rows), *(table.shape[1] for table in batch.block_tables)
+
+
+def widened(table: IntArray, max_width: int) -> IntArray:
+    """A block table in one of few widths; what stands right of it is read by nobody."""
+    num_rows, width = table.shape
+    wide = min(max(LEAST_WIDTH, 1 << (width - 1).bit_length()), max_width)
+    if wide <= width:
+        return np.ascontiguousarray(table)
+    result = np.zeros((num_rows, wide), dtype=table.dtype)
+    result[:, :width] = table
+    return result

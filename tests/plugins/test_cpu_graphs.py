@@ -17,13 +17,14 @@ from switchgear.core.hooks import hookimpl
 from switchgear.core.interfaces import Linear
 from switchgear.core.records import TOKEN_EQUAL, Batch, LinearSpec, Refusal
 from switchgear.core.testing.tiny import make_tiny_model
-from switchgear.plugins.cpu_graphs import CPUGraphs
+from switchgear.plugins.cpu_graphs import CPUGraphs, widened
 
 from .test_cuda_graphs import PARAMS, PROMPTS, Between, decode_batch, executor_of, tokens
 from .test_flash_attention import MIXED, kv_bytes
 
 Plugins = Mapping[str, Mapping[str, Any]]
-ON: Plugins = {"flash_attention": {}, "native_cpu": {}, "cpu_graphs": {}}
+AT_ONCE: Mapping[str, Any] = {"record_after": 0}
+ON: Plugins = {"flash_attention": {}, "native_cpu": {}, "cpu_graphs": AT_ONCE}
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +69,7 @@ def test_tokens_are_those_of_the_same_kernels_without_recordings(tiny_model: Pat
 def test_without_native_linears_what_pytorch_computes_is_replayed(tiny_model: Path) -> None:
     with engine(tiny_model, {}) as llm:
         expected = tokens(llm)
-    with engine(tiny_model, {"flash_attention": {}, "cpu_graphs": {}}) as llm:
+    with engine(tiny_model, {"flash_attention": {}, "cpu_graphs": AT_ONCE}) as llm:
         assert tokens(llm) == expected
         assert llm.stats()["cpu_graphs"]["replayed_steps"] > 20
 
@@ -93,12 +94,13 @@ def test_what_asks_for_more_than_logits_is_not_replayed(tiny_model: Path) -> Non
         for _ in range(3):
             llm.generate([[7]], one)
         stats = executor_of(llm).stats()
-        assert (stats["recorded_steps"], stats["replayed_steps"], stats["eager_steps"]) == (1, 2, 0)
+        # of one row a step was recorded at the start
+        assert (stats["recorded_steps"], stats["replayed_steps"], stats["eager_steps"]) == (1, 3, 0)
         llm.generate([[7]], replace(one, prompt_logprobs=1))
         llm.generate([[7, 8]], replace(one, prompt_logprobs=1))
         llm.embed([[7]])
         assert executor_of(llm).stats()["eager_steps"] >= 2
-        assert executor_of(llm).stats()["replayed_steps"] <= 3
+        assert executor_of(llm).stats()["replayed_steps"] <= 4
 
 
 # -- what a replay reads and writes ---------------------------------------------------------------------------------
@@ -132,7 +134,7 @@ def test_logits_are_those_of_the_step_itself_to_the_last_bit(tiny_model: Path, n
             for batch in steps_of(60):
                 logits = replaying.collect(replaying.submit(batch)).logits
                 assert torch.equal(logits, eager.collect(eager.submit(batch)).logits)
-            assert replaying.stats()["replayed_steps"] == 56
+            assert replaying.stats()["replayed_steps"] == 57
             for one, other in zip(replaying.worker.caches, eager.worker.caches, strict=True):
                 assert torch.equal(one.k, other.k) and torch.equal(one.v, other.v)
     finally:
@@ -176,19 +178,19 @@ def test_recordings_share_their_working_memory(tiny_model: Path) -> None:
 
 
 def test_the_least_used_recording_goes_first(tiny_model: Path) -> None:
-    with engine(tiny_model, {**ON, "cpu_graphs": {"max_graphs": 2}}) as llm:
+    with engine(tiny_model, {**ON, "cpu_graphs": {**AT_ONCE, "max_graphs": 2}}) as llm:
         executor = executor_of(llm)
         for step, num_rows in enumerate([1, 2, 1, 3, 1, 2]):
             executor.collect(executor.submit(decode_batch(num_rows, step)))
         assert [key[0] for key in executor.graphs] == [1, 2]
-        assert (executor.stats()["recorded_steps"], executor.stats()["replayed_steps"]) == (4, 2)
+        assert (executor.stats()["recorded_steps"], executor.stats()["replayed_steps"]) == (4, 3)
 
 
 def test_tables_have_few_widths(tiny_model: Path) -> None:
     with engine(tiny_model, {"paged_kv": {"block_size": 1}, **ON}, max_model_len=300) as llm:
-        executor = executor_of(llm)
-        widths = {executor._widened(np.zeros((2, width), dtype=np.int64)).shape[1] for width in range(1, 301)}
+        widths = {widened(np.zeros((2, width), dtype=np.int64), 300).shape[1] for width in range(1, 301)}
         assert widths == {64, 128, 256, 300}
+        assert executor_of(llm).max_width == 300
 
 
 # -- what cannot be replayed is told ----------------------------------------------------------------------------------
@@ -314,7 +316,7 @@ def test_an_executor_whose_steps_would_be_taken_from_it(tiny_model: Path) -> Non
     # around it, it sees them all
     with engine(tiny_model, {**ON, "between": {}}, plugin_classes=(CPUGraphs, Between)) as llm:
         llm.generate(PROMPTS[:1], PARAMS)
-        assert llm.stats()["cpu_graphs"]["replayed_steps"] == 10
+        assert llm.stats()["cpu_graphs"]["replayed_steps"] == 11
 
 
 @pytest.mark.usefixtures("_no_library")
@@ -338,4 +340,19 @@ def test_a_gpu_is_refused(tiny_model: Path) -> None:
 def test_the_plan_says_what_is_replayed(tiny_model: Path) -> None:
     with engine(tiny_model) as llm:
         [line] = [line for line in llm.plan.hooks if line.hook == "execute" and line.owner == "cpu_graphs"]
-        assert line.reason.startswith("decode steps, each number of rows once it came a second time; other steps")
+        assert line.reason.startswith("decode steps, each number of rows from its second time on; other steps without")
+    with engine(tiny_model, {**ON, "cpu_graphs": {}}) as llm:
+        assert "decode steps, each number of rows once it came 16 times; other steps without" in str(llm.plan)
+
+
+def test_a_step_is_recorded_once_it_came_often(tiny_model: Path) -> None:
+    with engine(tiny_model, {**ON, "cpu_graphs": {"record_after": 3}}) as llm:
+        executor = executor_of(llm)
+        # of one row a step was recorded at the start
+        counts = []
+        for step in range(8):
+            executor.collect(executor.submit(decode_batch(2, step)))
+            counts.append(tuple(executor.stats()[f"{kind}_steps"] for kind in ("eager", "recorded", "replayed")))
+        assert counts == [(1, 1, 0), (2, 1, 0), (3, 1, 0), (3, 2, 0), (3, 2, 1), (3, 2, 2), (3, 2, 3), (3, 2, 4)]
+        executor.collect(executor.submit(decode_batch(1, 9)))
+        assert executor.stats()["replayed_steps"] == 5
