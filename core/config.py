@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
 import msgspec
 
 from .errors import ConfigError
-from .recipes import RECIPES, Plugins
+from .recipes import RECIPES, Plugins, without_requirements
 
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
@@ -154,7 +154,10 @@ def build_config(
             raise ConfigError(f"cannot switch off {name!r}, which is not on: {listed('on are', plugins)}")
         del plugins[name]
     named = {*on, *(override.split(".")[1].strip() for override in of_plugins)}
-    return msgspec.structs.replace(from_table(table), optional=given.intersection(plugins) - named)
+    optional = given.intersection(plugins) - named
+    for name in without_requirements(plugins, optional) if off else ():
+        del plugins[name]
+    return msgspec.structs.replace(from_table(table), optional=optional.intersection(plugins))
 
 
 def recipe_plugins(name: str, table: Mapping[str, Any]) -> Plugins:

@@ -15,6 +15,8 @@ SCHEDULING: Mapping[str, dict[str, Any]] = {
     name: {} for name in ("continuous_batching", "paged_kv", "prefix_cache", "chunked_prefill")
 }
 """Who runs when, and where their KV lies: recommended on every machine."""
+REPLAYING = frozenset({"cpu_graphs", "cuda_graphs"})
+"""Plugins that replay a worker's steps; where an executor stands in for it there are none to replay."""
 NATIVE_DTYPES = ("auto", "bfloat16", "float32", "float64")
 
 
@@ -42,6 +44,18 @@ def is_for_cpu(model: Mapping[str, Any]) -> bool:
     """Whether the processor computes; asked without PyTorch, which takes a second to load."""
     device = model.get("device", "auto")
     return device == "cpu" or (device == "auto" and not any(path.exists() for path in GPU_DEVICES))
+
+
+def without_requirements(plugins: Mapping[str, Any], optional: frozenset[str]) -> list[str]:
+    """Those of the optional plugins that require one which is not on."""
+    from .registry import available, import_plugin
+
+    known = available()
+    return [
+        name
+        for name in plugins
+        if name in optional and not set(getattr(import_plugin(known[name]), "requires", ())) <= set(plugins)
+    ]
 
 
 def lack_of(plugin: str) -> str:

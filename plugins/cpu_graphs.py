@@ -50,7 +50,7 @@ class CPUGraphs:
         record_after: Annotated[int, msgspec.Meta(ge=0)] = 16
         """Steps of as many rows that run before one is recorded, since recording costs what so many replays save."""
         max_graphs: Annotated[int, msgspec.Meta(ge=1)] = 256
-        """Recorded steps that are kept, one for each number of rows and width of tables; the least used goes first."""
+        """Recorded steps that are kept, each for a number of rows and width of tables; the longest unused one goes."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -104,8 +104,12 @@ class Graph:
 
     inputs: Any
     recording: Recording
-    is_checked: bool = False
-    """Whether a step that it had not seen gave what it should."""
+    num_replays: int = 0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether this replay is computed anew as well: the first, the second, the fourth and so on."""
+        return self.num_replays & (self.num_replays - 1) == 0
 
 
 class RecordedExecutor:
@@ -122,7 +126,7 @@ class RecordedExecutor:
         self.max_width = -(-worker.limits.max_model_len // worker.block_size)
         self.pieces: Pieces | None = None
         self.graphs: dict[tuple[int, ...], Graph] = {}
-        """By number of rows and widths of tables; what was used last stands last."""
+        """By `key_of` their steps; what was used last stands last."""
         self.num_seen: Counter[tuple[int, ...]] = Counter()
         """Steps that ran as they are, of those that have no graph."""
         self.results: dict[int, Callable[[], StepOutput]] = {}
@@ -139,34 +143,41 @@ class RecordedExecutor:
 
         self.inner.allocate(num_blocks)
         self.pieces = Pieces(Arena())
+        self.graphs.clear()  # of KV that was there before
         self._try()
 
     def _try(self) -> None:
-        """Record a step and check another by it, in KV that nobody has yet, so that what cannot work is told now."""
+        """Record a step and check others by it, in KV that nobody has yet, so that what cannot work is told now."""
         from ..kernels.cpu.recorder import NotRecordable
 
+        batches = [self._widened(self._token_at(position)) for position in range(min(3, self.worker.block_size))]
+        # what kernels and plugins make when they first run is not of the recording
+        self.inner.collect(self.inner.submit(batches[0]))
         try:
-            for token in range(2):
-                self._decode(self._widened(self._first_token(token)))
+            for batch in (*batches, *batches):
+                self._decode(batch)
         except NotRecordable as reason:
             raise PluginError(f"plugin 'cpu_graphs' cannot record a step: {reason}; switch it off") from reason
         if self.is_off:
             raise PluginError(f"plugin 'cpu_graphs' cannot replay a step: {NOT_SEEN}; switch it off")
+        for graph in self.graphs.values():
+            graph.num_replays = 0
         self.num_replayed = 0
 
-    def _first_token(self, token: int) -> Batch:
-        """A step of one row that begins with this token, in the first block."""
-        nothing, one, groups = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64), len(self.kv_spec)
+    def _token_at(self, position: int) -> Batch:
+        """A step of one row with a token at a position of the first block."""
+        nothing, groups = np.zeros(1, dtype=np.int64), len(self.kv_spec)
+        position = min(position, self.worker.limits.max_model_len - 1)
         return Batch(
             step=-1,
             rows=nothing,
-            token_ids=np.array([token]),
-            positions=nothing,
+            token_ids=nothing,
+            positions=nothing + position,
             query_start=np.arange(2),
-            context_lens=one,
+            context_lens=nothing + position + 1,
             num_drafts=nothing,
             block_tables=(nothing[None],) * groups,
-            slots=(nothing,) * groups,
+            slots=(nothing + position,) * groups,
             block_size=self.worker.block_size,
             copies=(),
             outputs=nothing,
@@ -212,17 +223,19 @@ class RecordedExecutor:
 
     def _replayed(self, batch: Batch) -> torch.Tensor | None:
         """Logits of every row; None for a step that is not worth recording yet, or turns out to be none that can be."""
-        from ..kernels.cpu.recorder import NotRecordable
-
         batch = self._widened(batch)
         key = key_of(batch)
         if key not in self.graphs and self.num_seen[key] < self.config.record_after:
             self.num_seen[key] += 1
             return None
+        is_new = key not in self.graphs
         try:
             return self._decode(batch)
-        except NotRecordable as reason:
-            self._turn_off(str(reason))
+        except Exception as reason:
+            if not is_new:
+                raise
+            # what fails without a recording as well is raised by the step itself
+            self._turn_off(f"{type(reason).__name__}: {reason}")
             return None
 
     def _turn_off(self, reason: str) -> None:
@@ -240,48 +253,61 @@ class RecordedExecutor:
             step = self.worker.prepare(batch)
             graph = self.graphs.pop(key, None)
             if graph is None:
-                graph, logits = self._record(step)
+                graph, logits = self._record(batch, step)
             else:
                 refill(graph.inputs, step)
+                if graph.num_replays == 0 and self.pieces is not None:
+                    self.pieces.spoil()
                 logits = graph.recording.replay()
                 self.num_replayed += 1
-                if not graph.is_checked:
-                    logits = self._checked(graph, logits)
+                graph.num_replays += 1
+                if graph.is_due:
+                    logits = self._checked(step, logits)
             self.graphs[key] = graph
             return logits
 
     def _widened(self, batch: Batch) -> Batch:
         return replace(batch, block_tables=tuple(widened(table, self.max_width) for table in batch.block_tables))
 
-    def _record(self, step: Any) -> tuple[Graph, torch.Tensor]:
+    def _record(self, batch: Batch, step: Any) -> tuple[Graph, torch.Tensor]:
+        from ..core.model.refill import refill
         from ..kernels.cpu.recorder import record
 
         assert self.pieces is not None, "allocate comes before submit"
         if len(self.graphs) >= self.config.max_graphs:
-            del self.graphs[next(iter(self.graphs))]
-        # of its own, since what a step brings is the scheduler's
-        inputs = copy.deepcopy(step)
+            dropped = next(iter(self.graphs))
+            del self.graphs[dropped], self.num_seen[dropped]
+        # of its own, since what a step brings is the scheduler's; what is chosen by a context serves any shorter one
+        inputs = copy.deepcopy(self.worker.prepare(self._longest(batch)))
+        refill(inputs, step)
         recording, logits = record(partial(self._logits, inputs), self.pieces)
         self.num_recorded += 1
         return Graph(inputs, recording), logits
 
+    def _longest(self, batch: Batch) -> Batch:
+        """The step with the longest contexts that its tables have room for."""
+        width = min(table.shape[1] for table in batch.block_tables)
+        context_lens = np.full_like(batch.context_lens, min(width * batch.block_size, self.worker.limits.max_model_len))
+        return replace(batch, positions=context_lens - 1, context_lens=context_lens, copies=())
+
     def _logits(self, inputs: Any) -> torch.Tensor:
         return self.worker.logits(self.worker.forward(inputs))
 
-    def _checked(self, graph: Graph, replayed: torch.Tensor) -> torch.Tensor:
+    def _checked(self, step: Any, replayed: torch.Tensor) -> torch.Tensor:
         """The logits of a step that was replayed, by computing it anew; they are the same to the last bit."""
         import torch
 
-        logits = self._logits(graph.inputs)
-        graph.is_checked = torch.equal(logits.view(torch.uint8), replayed.view(torch.uint8))
-        if not graph.is_checked:
+        logits = self._logits(step)
+        if not torch.equal(logits.view(torch.uint8), replayed.view(torch.uint8)):
             self._turn_off(NOT_SEEN)
         return logits
 
 
 def key_of(batch: Batch) -> tuple[int, ...]:
-    """What the shapes of a decode step's tensors follow from."""
-    return len(batch.rows), *(table.shape[1] for table in batch.block_tables)
+    """What the shapes of a decode step's tensors follow from: rows, threads that share its work, widths of tables."""
+    import torch
+
+    return len(batch.rows), torch.get_num_threads(), *(table.shape[1] for table in batch.block_tables)
 
 
 def widened(table: IntArray, max_width: int) -> IntArray:

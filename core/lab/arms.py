@@ -119,6 +119,8 @@ def planned(config: Config) -> Planned:
         plan = plan_of(config)
     except SwitchgearError as error:
         return Planned(refused=str(error))
+    for name in config.optional.intersection(plan.degraded):
+        return Planned(refused=f"plugin {name!r} has no effect here: {plan.degraded[name]}")
     equivalence = weakest(config)
     return Planned("", plan.hash, plan.environment, tuple(str(plan).split("\n")), equivalence, plan.dtype)
 

@@ -18,6 +18,7 @@ from ..engine.engine import Engine
 from ..errors import ConfigError, SwitchgearError
 from ..model.shape_only import no_reader
 from ..plan import EffectivePlan, effective_plan
+from ..recipes import REPLAYING
 from ..records import IntArray, PoolView
 from ..registry import Registry
 from ..sampling_params import SamplingParams
@@ -150,7 +151,8 @@ def with_cost_model(config: Config, cost_model: CostModel) -> Config:
     table = cost_model.to_json()
     digest = hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]
     options = {"cost_model": cost_model.name, "source": cost_model.source, "digest": digest}
-    return msgspec.structs.replace(config, plugins=(PluginEntry(NAME, options), *config.plugins))
+    optional = config.optional | REPLAYING
+    return msgspec.structs.replace(config, plugins=(PluginEntry(NAME, options), *config.plugins), optional=optional)
 
 
 def refuse_what_has_no_effect(registry: Registry, shape: Shape, parts: Assembled) -> None:

@@ -17,6 +17,7 @@ Plugins = Mapping[str, Options]
 
 SMALL: Mapping[str, Options] = {
     "chunked_prefill": {"max_num_batched_tokens": 8, "max_partial_prefills": 2},
+    "cpu_graphs": {"record_after": 0},
     "paged_kv": {"block_size": 4},
 }
 """Options in which the kit's short prompts split, fill several blocks and run out of them."""

@@ -34,6 +34,15 @@ class Program:
         finally:
             self.functions.switchgear_program_record(None)
 
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Within `recording`: what the kernels do meanwhile is not added."""
+        self.functions.switchgear_program_record(None)
+        try:
+            yield
+        finally:
+            self.functions.switchgear_program_record(self.address)
+
     def __len__(self) -> int:
         """Steps so far. Raises MemoryError where one is missing."""
         length: int = self.functions.switchgear_program_length(self.address)

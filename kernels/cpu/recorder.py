@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -80,12 +81,23 @@ def record(compute: Callable[[], torch.Tensor], pieces: Pieces) -> tuple[Recordi
     lease = Lease(pieces)
     recorder = Recorder(lease)
     try:
-        with recorder.program.recording(), recorder:
+        with recorder.program.recording(), recorder, HostReads():
             output = compute()
         recorder.end_stretch()
         return Recording(recorder.parts, output, recorder.constants), output.clone()
     finally:
         lease.end()
+
+
+class HostReads(TorchFunctionMode):
+    """Sees what reads a tensor's numbers without an operation of PyTorch."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func in (torch.Tensor.tolist, torch.Tensor.numpy):
+            raise NotRecordable(f"Tensor.{func.__name__} leaves to the host what is computed next")
+        return func(*args, **(kwargs or {}))
 
 
 class Recorder(TorchDispatchMode):
@@ -117,7 +129,9 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if asks_the_host(func, args):
             raise NotRecordable(f"{func} leaves to the host what is computed next")
-        result = func(*args, **kwargs)
+        # an operation may call native kernels itself: then it is the operation that is called again
+        with self.program.pause():
+            result = func(*args, **kwargs)
         if func._schema.name == "aten::lift_fresh":
             self.constants.append(result)
         if func._schema.name in ALLOCATIONS:

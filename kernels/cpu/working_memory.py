@@ -26,6 +26,12 @@ class Pieces:
         self.num_bytes = 0
         """Of all pieces, in use or not."""
 
+    def spoil(self) -> None:
+        """Overwrite what lies in pieces that nobody holds, with what is no number in any precision."""
+        for pieces in self.free.values():
+            for piece in pieces:
+                piece.fill_(0xFF)
+
     def take(self, size: int) -> torch.Tensor:
         """`[size]` uint8 for one of the sizes; the piece that was given back last is taken first."""
         if self.free[size]:

@@ -63,6 +63,17 @@ def test_what_nobody_named_may_be_of_no_use() -> None:
     assert build_config(sections={"plugins": {"paged_kv": {}}}).optional == frozenset()
 
 
+def test_what_requires_a_plugin_that_is_switched_off_goes_with_it_unless_it_was_named() -> None:
+    assert held_without("flash_attention") == {**SCHEDULING, "native_cpu": {}}
+    assert "prefix_cache" not in held_without("paged_kv")
+    named = build_config(on=["cpu_graphs"], off=["flash_attention"])
+    assert "cpu_graphs" in plain(named.plugins) and "cpu_graphs" not in named.optional
+
+
+def held_without(name: str) -> dict[str, Any]:
+    return plain(build_config(off=[name]).plugins)
+
+
 def test_a_model_whose_steps_cannot_be_recorded_runs_under_the_recommended_recipe(tmp_path: Path) -> None:
     model = make_tiny_model(tmp_path / "model", family="mixtral")
     with LLM(str(model), dtype="float32") as llm:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from switchgear.core.config import PluginConfig
 from switchgear.core.errors import PluginError
 from switchgear.core.hooks import hookimpl
 from switchgear.core.interfaces import Linear
+from switchgear.core.model import ops
 from switchgear.core.records import TOKEN_EQUAL, Batch, LinearSpec, Refusal
 from switchgear.core.testing.tiny import make_tiny_model
 from switchgear.plugins.cpu_graphs import CPUGraphs, widened
@@ -96,11 +98,13 @@ def test_what_asks_for_more_than_logits_is_not_replayed(tiny_model: Path) -> Non
         stats = executor_of(llm).stats()
         # of one row a step was recorded at the start
         assert (stats["recorded_steps"], stats["replayed_steps"], stats["eager_steps"]) == (1, 3, 0)
-        llm.generate([[7]], replace(one, prompt_logprobs=1))
-        llm.generate([[7, 8]], replace(one, prompt_logprobs=1))
+        executor = executor_of(llm)
+        # a chunk of one token whose prompt is scored
+        scored = replace(decode_batch(1, 9), scored=np.array([0]), targets=np.array([5]))
+        assert executor.collect(executor.submit(scored)).scores is not None
         llm.embed([[7]])
-        assert executor_of(llm).stats()["eager_steps"] >= 2
-        assert executor_of(llm).stats()["replayed_steps"] <= 4
+        stats = executor.stats()
+        assert (stats["recorded_steps"], stats["replayed_steps"], stats["eager_steps"]) == (1, 3, 2)
 
 
 # -- what a replay reads and writes ---------------------------------------------------------------------------------
@@ -202,18 +206,23 @@ def refusal(model: Path, plugins: Plugins, *classes: type) -> str:
     return str(error.value)
 
 
-class Around:
-    """Puts something around a linear that says it can be recorded."""
+class Plain:
+    """A plugin without options."""
 
-    name = "around"
     equivalence = TOKEN_EQUAL
     hook_api = (1, 0)
-    make: Callable[[Linear], Linear]
 
     class Config(PluginConfig):
         pass
 
     def __init__(self, config: Config) -> None: ...
+
+
+class Around(Plain):
+    """Puts something around a linear that says it can be recorded."""
+
+    name = "around"
+    make: Callable[[Linear], Linear]
 
     @hookimpl
     def wrap_linear(self, spec: LinearSpec, linear: Linear) -> Any:
@@ -229,7 +238,7 @@ def by_the_host(linear: Linear) -> Linear:
 
     def around(x: torch.Tensor) -> torch.Tensor:
         y = linear(x)
-        numbers = y.numpy()
+        numbers = np.ctypeslib.as_array(ctypes.cast(y.data_ptr(), ctypes.POINTER(ctypes.c_double)), y.shape)
         np.multiply(numbers, 2.0, out=numbers)
         return y
 
@@ -356,3 +365,72 @@ def test_a_step_is_recorded_once_it_came_often(tiny_model: Path) -> None:
         assert counts == [(1, 1, 0), (2, 1, 0), (3, 1, 0), (3, 2, 0), (3, 2, 1), (3, 2, 2), (3, 2, 3), (3, 2, 4)]
         executor.collect(executor.submit(decode_batch(1, 9)))
         assert executor.stats()["replayed_steps"] == 5
+
+
+def test_another_number_of_threads_is_another_recording(tiny_model: Path) -> None:
+    before = torch.get_num_threads()
+    with engine(tiny_model) as llm:
+        executor = executor_of(llm)
+        try:
+            for step, num_threads in enumerate([1, 2, 1, 2, 1, 2, 3, 3]):
+                torch.set_num_threads(num_threads)
+                batch = decode_batch(2, step)
+                logits = executor.collect(executor.submit(batch)).logits
+                assert torch.equal(logits, executor.worker.run(batch).logits)
+        finally:
+            torch.set_num_threads(before)
+        assert (executor.stats()["recorded_steps"], executor.stats()["replayed_steps"]) == (4, 5)
+
+
+class Cached(Plain):
+    """Multiplies by a table that it makes when it is first asked."""
+
+    name = "cached"
+    table: torch.Tensor | None = None
+
+    @hookimpl
+    def wrap_linear(self, spec: LinearSpec, linear: Linear) -> Any:
+        if spec.kind != "o":
+            return None
+
+        def around(x: torch.Tensor) -> torch.Tensor:
+            if self.table is None:
+                self.table = torch.linspace(0.5, 1.5, x.shape[1], dtype=x.dtype)
+            return linear(x * self.table)
+
+        around.is_capturable = True  # type: ignore[attr-defined]
+        return around
+
+
+def test_what_a_plugin_makes_once_and_keeps_is_not_working_memory(tiny_model: Path) -> None:
+    with engine(tiny_model, {"cached": {}}, plugin_classes=(Cached,)) as llm:
+        expected = tokens(llm)
+    with engine(tiny_model, {"cached": {}, **ON}, plugin_classes=(CPUGraphs, Cached)) as llm:
+        assert tokens(llm) == expected
+        assert llm.stats()["cpu_graphs"]["replayed_steps"] > 20 and not llm.stats()["cpu_graphs"]["is_off"]
+
+
+def test_a_kernel_on_queries_alone_that_is_not_seen_is_found_out(tiny_model: Path) -> None:
+    """Which no step of a single key could tell."""
+
+    class Turned(Plain):
+        name = "turned"
+
+        @hookimpl
+        def fused_ops(self, op: str) -> Any:
+            if op != "rope_and_cache":
+                return None
+
+            def rope_and_cache(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+                cos, sin, *caches = rest
+                ops.rope_and_cache(q, k, v, cos, sin, *(x.transpose(1, 2) for x in caches[:2]), caches[2])
+                turned = ops.rope(q, cos, sin).clone()
+                out = torch.empty_like(turned)
+                ctypes.memmove(out.data_ptr(), turned.data_ptr(), out.nbytes)
+                return out
+
+            rope_and_cache.layouts = ("NSKD",)  # type: ignore[attr-defined]
+            return rope_and_cache
+
+    text = refusal(tiny_model, {"turned": {}, **ON}, Turned)
+    assert "cannot replay a step" in text

@@ -73,6 +73,8 @@ def test_native_kernels_that_follow_each_other_are_one_stretch(pieces: Pieces) -
         ("aten.nonzero", lambda x: x.nonzero()),
         ("aten.index.Tensor", lambda x: x[x > 3]),
         ("aten.equal", lambda x: x if torch.equal(x, x) else -x),
+        ("Tensor.tolist", lambda x: x * x.tolist()[3]),
+        ("Tensor.numpy", lambda x: x * float(x.numpy()[3])),
         ("unique", lambda x: x.unique()),
     ],
 )
@@ -84,6 +86,20 @@ def test_what_the_host_must_decide_is_refused(
         record(lambda: compute(x), pieces)
     recording, _ = record(lambda: x * 2, pieces)
     assert torch.equal(recording.replay(), x * 2)
+
+
+@torch.library.custom_op("switchgear_tests::gated", mutates_args=())
+def gated(x: torch.Tensor) -> torch.Tensor:
+    return act_mul(act_mul(x, "silu").repeat(1, 2), "relu")
+
+
+def test_an_operation_that_calls_native_kernels_is_called_again_as_a_whole(pieces: Pieces) -> None:
+    x = torch.randn(3, 16)
+    with torch.inference_mode():
+        recording, _ = record(lambda: gated(x) + 1, pieces)
+        assert [type(part) for part in recording.parts] == [Call]
+        x.copy_(torch.randn(3, 16))
+        assert torch.equal(recording.replay(), gated(x) + 1)
 
 
 def test_memory_of_a_tensor_that_is_gone_is_used_again(pieces: Pieces) -> None:
