@@ -421,9 +421,11 @@ def test_a_kernel_on_queries_alone_that_is_not_seen_is_found_out(tiny_model: Pat
             if op != "rope_and_cache":
                 return None
 
-            def rope_and_cache(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
-                cos, sin, *caches = rest
-                ops.rope_and_cache(q, k, v, cos, sin, *(x.transpose(1, 2) for x in caches[:2]), caches[2])
+            def rope_and_cache(
+                q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *rest: Any
+            ) -> torch.Tensor:
+                k_cache, v_cache, slots = rest
+                ops.rope_and_cache(q, k, v, cos, sin, k_cache.transpose(1, 2), v_cache.transpose(1, 2), slots)
                 turned = ops.rope(q, cos, sin).clone()
                 out = torch.empty_like(turned)
                 ctypes.memmove(out.data_ptr(), turned.data_ptr(), out.nbytes)
