@@ -16,10 +16,12 @@ from switchgear.core.config import build_config
 from switchgear.core.errors import ConfigError, PluginError
 from switchgear.core.lab.ablate import ANCHOR_EVERY, MIN_BLOCKS, Ablation
 from switchgear.core.lab.analysis import Analysis, Effect, Interaction, analyse
-from switchgear.core.lab.arms import Planned
+from switchgear.core.lab.arms import Planned, planned
 from switchgear.core.lab.measured import ArmFailed
 from switchgear.core.lab.results_file import ResultsFile, Row, check_header, read_rows
 from switchgear.core.lab.study import Study
+from switchgear.core.testing.tiny import make_tiny_model
+from switchgear.plugins.cpu_graphs import CPUGraphs
 
 from .simulated_runner import ANSWERS, SimulatedRunner, study_of
 
@@ -340,3 +342,14 @@ def test_rows_are_whole_json_and_the_header_is_first(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
     assert rows[0]["kind"] == "header" and rows[-1]["kind"] == "end"
     assert next(iter(rows[1])) == "kind"
+
+
+def test_an_arm_whose_plugin_has_no_effect_is_refused_whoever_brought_it(tmp_path: Path) -> None:
+    """Else a switch that does nothing would be measured, and found to have an effect of 1."""
+    if CPUGraphs.unavailable():
+        pytest.skip(CPUGraphs.unavailable())
+    model = make_tiny_model(tmp_path / "model", family="mixtral")
+    sections = {"model": {"name": str(model), "dtype": "float32", "device": "cpu"}}
+    refused = planned(build_config(recipe="recommended", sections=sections)).refused
+    assert refused.startswith("plugin 'cpu_graphs' has no effect here: the plain experts ask the host")
+    assert planned(build_config(recipe="recommended", off=["cpu_graphs"], sections=sections)).refused == ""

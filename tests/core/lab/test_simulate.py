@@ -227,6 +227,13 @@ def test_what_would_have_no_effect_is_refused(plugin: type, problem: str) -> Non
         simulate(config({**CONTINUOUS, name: {}}), fixed(1, 4, 1), STEP, kv_tokens=64, classes=(plugin,))
 
 
+def test_what_replays_steps_of_a_worker_has_none_here_and_is_named_all_the_same() -> None:
+    """As in a file that `profile --config-out` wrote."""
+    named = config({**CONTINUOUS, "flash_attention": {}, "cpu_graphs": {}})
+    assert named.optional == frozenset()
+    assert simulate(named, fixed(1, 4, 2), STEP, kv_tokens=64).num_steps == 2
+
+
 def test_text_has_no_length_without_a_tokenizer() -> None:
     with pytest.raises(ConfigError, match="name the model"):
         simulate(config(CONTINUOUS), Workload("text", (Ask(0, 1, text="hello"),)), STEP, kv_tokens=64)
