@@ -482,6 +482,15 @@ def stores_kv(executor: object) -> bool:
     return bool(getattr(executor, "stores_kv", True))
 
 
+def capturable_worker(executor: object) -> CapturableWorker | None:
+    """The worker whose steps this executor runs itself, if they have two halves.
+
+    A wrapper that passes on what it lacks has none: it would be left out of the steps that are replayed.
+    """
+    worker: CapturableWorker | None = getattr(executor, "__dict__", {}).get("worker")
+    return worker if hasattr(worker, "uncapturable") else None
+
+
 def is_capturable(provider: object) -> bool:
     """Whether an attention, or what a plugin put around a linear, can be recorded and replayed."""
     return bool(getattr(provider, "is_capturable", False))

@@ -388,6 +388,11 @@ class Batch:
     def query_lens(self) -> IntArray:
         return np.diff(self.query_start)
 
+    @property
+    def is_plain_decode(self) -> bool:
+        """One token in each row, and nothing asked for but logits: what can be replayed."""
+        return len(self.token_ids) == len(self.rows) and not (len(self.scored) or len(self.pooled))
+
 
 @dataclass(frozen=True, slots=True)
 class TokenScores:

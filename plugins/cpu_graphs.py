@@ -20,7 +20,7 @@ import numpy as np
 from ..core.config import PluginConfig
 from ..core.errors import PluginError
 from ..core.hooks import hookimpl
-from ..core.interfaces import CapturableWorker, Control, EngineHandle, Executor
+from ..core.interfaces import CapturableWorker, Control, EngineHandle, Executor, capturable_worker
 from ..core.records import NO_ROWS, TOKEN_EQUAL, Batch, IntArray, Refusal, StepOutput
 
 if TYPE_CHECKING:
@@ -59,29 +59,21 @@ class CPUGraphs:
     @staticmethod
     def unavailable() -> str:
         """Why this machine cannot run it, with the remedy; empty if it can."""
-        from ..kernels.cpu.library import Unusable, usable
+        from ..kernels.cpu.library import lack
 
-        try:
-            usable()
-        except Unusable as reason:
-            return str(reason)
-        return ""
+        return lack()
 
     @hookimpl
     def execute(self, inner: Executor) -> RecordedExecutor | Refusal:
-        # its own: a wrapper that passes on what it lacks would be left out of the steps that are replayed
-        worker: CapturableWorker | None = getattr(inner, "__dict__", {}).get("worker")
-        if worker is None or not hasattr(worker, "uncapturable"):
+        worker = capturable_worker(inner)
+        if worker is None:
             return Refusal(("recorded steps need a worker in this process, and no wrapper of `execute` before them",))
-        reasons = worker.uncapturable()
-        if worker.device.type != "cpu":
-            reasons = (
-                f"native kernels are recorded, and those are for the CPU, not for {worker.device.type}",
-                *reasons,
-            )
-        unavailable = self.unavailable()
-        if unavailable:
-            reasons = (unavailable, *reasons)
+        of_device = f"native kernels are recorded, and those are for the CPU, not for {worker.device.type}"
+        reasons = (
+            *filter(None, (self.unavailable(),)),
+            *((of_device,) if worker.device.type != "cpu" else ()),
+            *worker.uncapturable(),
+        )
         if reasons:
             return Refusal(reasons)
         self.executor = RecordedExecutor(inner, worker, self.config)
@@ -155,7 +147,7 @@ class RecordedExecutor:
         self.inner.collect(self.inner.submit(batches[0]))
         try:
             for batch in (*batches, *batches):
-                self._decode(batch)
+                self._decode(batch, key_of(batch))
         except NotRecordable as reason:
             raise PluginError(f"plugin 'cpu_graphs' cannot record a step: {reason}; switch it off") from reason
         if self.is_off:
@@ -186,7 +178,7 @@ class RecordedExecutor:
         )
 
     def submit(self, batch: Batch) -> int:
-        logits = self._replayed(batch) if self._is_decode(batch) and not self.is_off else None
+        logits = self._replayed(batch) if batch.is_plain_decode and not self.is_off else None
         if logits is not None:
             self.results[batch.step] = partial(StepOutput, self._outputs(batch, logits))
         else:
@@ -212,10 +204,6 @@ class RecordedExecutor:
             "is_off": self.is_off,
         }
 
-    def _is_decode(self, batch: Batch) -> bool:
-        """One token in each row, and nothing asked for but logits."""
-        return len(batch.token_ids) == len(batch.rows) and not (len(batch.scored) or len(batch.pooled))
-
     def _outputs(self, batch: Batch, logits: torch.Tensor) -> torch.Tensor:
         import torch
 
@@ -225,12 +213,12 @@ class RecordedExecutor:
         """Logits of every row; None for a step that is not worth recording yet, or turns out to be none that can be."""
         batch = self._widened(batch)
         key = key_of(batch)
-        if key not in self.graphs and self.num_seen[key] < self.config.record_after:
+        is_new = key not in self.graphs
+        if is_new and self.num_seen[key] < self.config.record_after:
             self.num_seen[key] += 1
             return None
-        is_new = key not in self.graphs
         try:
-            return self._decode(batch)
+            return self._decode(batch, key)
         except Exception as reason:
             if not is_new:
                 raise
@@ -242,13 +230,12 @@ class RecordedExecutor:
         logging.getLogger(__name__).error("cpu_graphs replays no more steps: %s", reason)
         self.is_off = True
 
-    def _decode(self, batch: Batch) -> torch.Tensor:
-        """Logits of every row, from a step whose tables have one of few widths."""
+    def _decode(self, batch: Batch, key: tuple[int, ...]) -> torch.Tensor:
+        """Logits of every row, from a step whose tables have one of few widths, and its `key_of`."""
         import torch
 
         from ..core.model.refill import refill
 
-        key = key_of(batch)
         with torch.inference_mode():
             step = self.worker.prepare(batch)
             graph = self.graphs.pop(key, None)

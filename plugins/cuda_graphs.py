@@ -19,7 +19,7 @@ from ..core.config import PluginConfig
 from ..core.engine.cuda import NoGPU, first_gpu
 from ..core.errors import PluginError
 from ..core.hooks import hookimpl
-from ..core.interfaces import CapturableWorker, Control, EngineHandle, Executor
+from ..core.interfaces import CapturableWorker, Control, EngineHandle, Executor, capturable_worker
 from ..core.records import NO_ROWS, TOKEN_EQUAL, Batch, IntArray, Needs, Refusal, StepOutput
 
 if TYPE_CHECKING:
@@ -64,9 +64,8 @@ class CudaGraphs:
 
     @hookimpl
     def execute(self, inner: Executor) -> GraphedExecutor | Refusal:
-        # its own: a wrapper that passes on what it lacks would be left out of the steps that are replayed
-        worker: CapturableWorker | None = getattr(inner, "__dict__", {}).get("worker")
-        if worker is None or not hasattr(worker, "uncapturable"):
+        worker = capturable_worker(inner)
+        if worker is None:
             return Refusal(("CUDA graphs need a worker in this process, and no wrapper of `execute` before them",))
         reasons = (*self._reasons_of(worker.device.type), *worker.uncapturable())
         if reasons:
@@ -259,10 +258,7 @@ class GraphedExecutor:
         }
 
     def _is_captured(self, batch: Batch) -> bool:
-        """One token in each row, and nothing asked for but logits."""
-        num_rows = len(batch.rows)
-        is_decode = len(batch.token_ids) == num_rows <= self.sizes[-1]
-        return is_decode and not (len(batch.scored) or len(batch.pooled))
+        return batch.is_plain_decode and len(batch.rows) <= self.sizes[-1]
 
     def _replay(self, batch: Batch) -> StepOutput:
         import torch

@@ -48,13 +48,9 @@ class NativeCPU:
     @staticmethod
     def unavailable() -> str:
         """Why this machine cannot run it, with the remedy; empty if it can."""
-        from ..kernels.cpu.library import Unusable, usable
+        from ..kernels.cpu.library import lack
 
-        try:
-            usable()
-        except Unusable as reason:
-            return str(reason)
-        return ""
+        return lack()
 
     @hookimpl
     def quantize(self, spec: LinearSpec, device: Device) -> PackedRecipe | Refusal | None:

@@ -99,6 +99,15 @@ def usable() -> Library:
     return load(build.FOLDER / build.LIBRARY)
 
 
+def lack() -> str:
+    """Why this machine cannot run the native kernels, with the remedy; empty if it can."""
+    try:
+        usable()
+    except Unusable as reason:
+        return str(reason)
+    return ""
+
+
 @cache
 def native() -> Library:
     """The same on the threads of PyTorch, as kernels are called. Raises Unusable."""

@@ -163,7 +163,7 @@ def is_slower_than_pytorch(dtype: str) -> bool:
 
 def refusal(codec: KVCodec, device: Device) -> Refusal | None:
     """Why the native kernels cannot serve here."""
-    from ...kernels.cpu.library import Unusable, usable
+    from ...kernels.cpu.library import lack
 
     reasons = []
     if device.type != "cpu":
@@ -172,8 +172,6 @@ def refusal(codec: KVCodec, device: Device) -> Refusal | None:
         reasons.append(f"there are no native kernels for {device.dtype}")
     if codec.name != "none":
         reasons.append(f"the native kernels read KV as it was computed, and here it is stored as {codec.name}")
-    try:
-        usable()
-    except Unusable as reason:
-        reasons.append(str(reason))
+    if missing := lack():
+        reasons.append(missing)
     return Refusal(tuple(reasons)) if reasons else None

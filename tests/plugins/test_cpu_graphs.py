@@ -21,7 +21,15 @@ from switchgear.core.records import TOKEN_EQUAL, Batch, LinearSpec, Refusal
 from switchgear.core.testing.tiny import make_tiny_model
 from switchgear.plugins.cpu_graphs import CPUGraphs, widened
 
-from .test_cuda_graphs import PARAMS, PROMPTS, Between, decode_batch, executor_of, tokens
+from .test_cuda_graphs import (
+    PARAMS,
+    PROMPTS,
+    Between,
+    check_that_samples_agree,
+    decode_batch,
+    executor_of,
+    tokens,
+)
 from .test_flash_attention import MIXED, kv_bytes
 
 Plugins = Mapping[str, Mapping[str, Any]]
@@ -77,16 +85,7 @@ def test_without_native_linears_what_pytorch_computes_is_replayed(tiny_model: Pa
 
 
 def test_sampled_tokens_and_their_probabilities_are_the_same(tiny_model: Path) -> None:
-    params = SamplingParams(max_tokens=8, temperature=0.8, seed=5, n=3, logprobs=2, ignore_eos=True)
-    answers = []
-    for plugins in ({}, ON):
-        with engine(tiny_model, plugins) as llm:
-            [result] = llm.generate([PROMPTS[0]], params)
-            answers.append([(choice.token_ids, choice.logprobs) for choice in result.choices])
-    for off, on in zip(*answers, strict=True):
-        assert off[0] == on[0]
-        for one, other in zip(off[1], on[1], strict=True):
-            assert abs(one.chosen.logprob - other.chosen.logprob) < 1e-9
+    check_that_samples_agree(engine(tiny_model, plugins) for plugins in ({}, ON))
 
 
 def test_what_asks_for_more_than_logits_is_not_replayed(tiny_model: Path) -> None:

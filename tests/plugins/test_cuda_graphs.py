@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
@@ -72,17 +73,22 @@ def test_replayed_steps_say_what_everything_off_says(tmp_path: Path, family: str
     assert stats["graphs"] == 3 and stats["captured_steps"] > stats["eager_steps"] > 0 and stats["padded_rows"] > 0
 
 
-def test_sampled_tokens_and_their_probabilities_are_the_same(tiny_model: Path) -> None:
+def check_that_samples_agree(engines: Iterable[LLM]) -> None:
+    """Of two engines: the same seeded tokens, and nearly the same log probabilities."""
     params = SamplingParams(max_tokens=8, temperature=0.8, seed=5, n=3, logprobs=2, ignore_eos=True)
     answers = []
-    for plugins in ({}, ON):
-        with engine(tiny_model, plugins) as llm:
+    for each in engines:
+        with each as llm:
             [result] = llm.generate([PROMPTS[0]], params)
             answers.append([(choice.token_ids, choice.logprobs) for choice in result.choices])
     for off, on in zip(*answers, strict=True):
         assert off[0] == on[0]
         for one, other in zip(off[1], on[1], strict=True):
             assert abs(one.chosen.logprob - other.chosen.logprob) < 1e-9
+
+
+def test_sampled_tokens_and_their_probabilities_are_the_same(tiny_model: Path) -> None:
+    check_that_samples_agree(engine(tiny_model, plugins) for plugins in ({}, ON))
 
 
 def test_more_rows_than_any_graph_has_run_without_one(tiny_model: Path) -> None:
